@@ -1,0 +1,1 @@
+//! The decisions of pg_ragent: pure Rust, no I/O, no PostgreSQL.

@@ -1,0 +1,1 @@
+//! A BERT-family sentence encoder on the CPU.

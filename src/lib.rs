@@ -1,0 +1,2 @@
+//! pg_ragent.
+pgrx::pg_module_magic!();
