@@ -1,0 +1,104 @@
+//! What any chat model is asked and what it answers, independent of the wire format.
+//!
+//! A wire format (such as [`crate::provider::openai`]) writes a [`ChatRequest`] and reads a [`ChatReply`];
+//! [`crate::extractive`] answers one directly. All types can be stored and read back with serde.
+
+use serde::{Deserialize, Serialize};
+
+/// One message of a conversation with a model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Message {
+    /// Instructions to the model.
+    System(String),
+    /// What the person (or, for a nudge, the agent) says.
+    User(String),
+    /// What the model said earlier.
+    Assistant {
+        /// Text, if any.
+        content: Option<String>,
+        /// Tools it asked for, in its order.
+        tool_calls: Vec<ToolCall>,
+    },
+    /// The result of one tool call.
+    Tool {
+        /// The [`ToolCall::id`] this answers.
+        call_id: String,
+        /// What the model gets to read.
+        content: String,
+    },
+}
+
+/// A tool call as the model wrote it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ToolCall {
+    /// Identifier that the tool's message must repeat.
+    pub id: String,
+    /// Name of the tool; may be one that was never offered.
+    pub name: String,
+    /// Raw JSON text, unchecked: models do write broken JSON.
+    pub arguments: String,
+}
+
+/// A tool the model may call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ToolSpec {
+    /// `^[a-zA-Z0-9_-]{1,64}$`, unique within a request.
+    pub name: String,
+    /// What the tool is for, for the model to decide.
+    pub description: String,
+    /// JSON schema of the arguments.
+    pub parameters: serde_json::Value,
+}
+
+/// Whether the model may call tools in this turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolChoice {
+    /// The model decides.
+    Auto,
+    /// The model must answer in text.
+    None,
+}
+
+/// One request to a chat model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ChatRequest {
+    /// The conversation, oldest first.
+    pub messages: Vec<Message>,
+    /// Tools on offer; stays filled when `tool_choice` is `None`, because the history may mention them.
+    pub tools: Vec<ToolSpec>,
+    /// Whether tools may be called.
+    pub tool_choice: ToolChoice,
+    /// Upper bound for the reply, in tokens.
+    pub max_output_tokens: Option<u32>,
+}
+
+/// One reply of a chat model.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ChatReply {
+    /// Text, if any.
+    pub content: Option<String>,
+    /// Tools it asks for.
+    pub tool_calls: Vec<ToolCall>,
+    /// What it cost.
+    pub usage: Usage,
+    /// True when the reply was cut at the output limit.
+    pub truncated: bool,
+}
+
+/// Tokens spent; zero when the provider does not say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Tokens read.
+    pub input_tokens: u64,
+    /// Tokens written.
+    pub output_tokens: u64,
+}
+
+impl std::ops::AddAssign for Usage {
+    fn add_assign(&mut self, other: Usage) {
+        self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);
+        self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
+    }
+}

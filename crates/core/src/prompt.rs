@@ -1,0 +1,1 @@
+//! What models read from us.
