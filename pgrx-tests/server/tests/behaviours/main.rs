@@ -1,0 +1,7 @@
+//! What pg_ragent does, seen from outside: one module a topic, one test a behaviour.
+//!
+//! `cargo test -p ragent-server-tests wait::` runs one topic. The extension must be installed in the PostgreSQL that
+//! `PG_CONFIG` (or the path) names.
+
+mod cluster;
+mod fake_provider;
