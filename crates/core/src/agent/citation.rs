@@ -228,7 +228,8 @@ fn window(content: &str, range: Range<usize>, weight: impl Fn(&str) -> f64) -> &
     if total <= MAX_QUOTE {
         return text;
     }
-    let (mut best, mut best_sum) = (None, -1.0);
+    // All best windows: the one in the middle has what weighs in its middle.
+    let (mut best, mut best_sum): (Vec<Range<usize>>, f64) = (Vec::new(), -1.0);
     let (mut end, mut sum) = (0, 0.0);
     for first in 0..words.len() {
         let begin = chars_before[&words[first].0.start];
@@ -242,11 +243,15 @@ fn window(content: &str, range: Range<usize>, weight: impl Fn(&str) -> f64) -> &
             sum = 0.0;
             continue;
         }
+        let window = words[first].0.start..words[end - 1].0.end;
         if sum > best_sum + 1e-9 {
-            (best, best_sum) = (Some(words[first].0.start..words[end - 1].0.end), sum);
+            (best, best_sum) = (vec![window], sum);
+        } else if sum > best_sum - 1e-9 {
+            best.push(window);
         }
         sum -= words[first].1;
     }
+    let best = best.get(best.len() / 2).cloned();
     let cut = text
         .char_indices()
         .nth(MAX_QUOTE)
