@@ -15,6 +15,8 @@ use super::control::ScriptedReply;
 
 /// How many tools `chat-never-stops` calls at a time.
 const CALLS_THAT_NEVER_STOP: usize = 4;
+/// What the instructions tell a model to say when the data does not answer.
+const DONT_KNOW: &str = "I don't know: the available data does not answer this question.";
 /// How much of a source an answer repeats.
 const MAX_ANSWER_CHARS: usize = 200;
 
@@ -101,7 +103,7 @@ fn decide(model: &str, body: &Value, messages: &[Value]) -> Value {
         }
         _ => match first_source(&evidence) {
             Some(text) => says(&format!("{text} [1]")),
-            None => says("I do not know."),
+            None => says(DONT_KNOW),
         },
     }
 }
@@ -153,10 +155,11 @@ fn evidence(messages: &[Value]) -> String {
     answers.join("\n")
 }
 
-/// The text after the last mark of source 1 on its line, or after it on the next lines, up to the next source.
+/// The text of the passage with number 1, as the extension delimits it.
 fn first_source(evidence: &str) -> Option<String> {
-    let after = &evidence[evidence.find("[1]")? + "[1]".len()..];
-    let text = after.split("[2]").next().unwrap_or(after);
+    let passage = &evidence[evidence.find("<passage n=\"1\"")?..];
+    let (_, text) = passage.split_once(">\n")?;
+    let (text, _) = text.split_once("\n</passage>")?;
     let words: Vec<&str> = text.split_whitespace().collect();
     let text: String = words.join(" ").chars().take(MAX_ANSWER_CHARS).collect();
     (!text.is_empty()).then_some(text)
@@ -166,6 +169,9 @@ fn first_source(evidence: &str) -> Option<String> {
 mod tests {
     use super::*;
 
+    const RESULTS: &str = "<search_results collection=\"c\" query=\"q\">\n<passage n=\"1\" score=\"0.9\" title=\"t\">\n\
+                           Thirty days.\n</passage>\n<passage n=\"2\" score=\"0.8\">\nOther.\n</passage>\n</search_results>\n";
+
     fn asked(model: &str, with_results: bool) -> Value {
         let mut messages = vec![
             json!({"role": "system", "content": "Answer."}),
@@ -173,7 +179,7 @@ mod tests {
         ];
         if with_results {
             messages.push(json!({"role": "assistant", "content": null, "tool_calls": []}));
-            messages.push(json!({"role": "tool", "tool_call_id": "call_0", "content": "[1] Thirty days.\n[2] Other."}));
+            messages.push(json!({"role": "tool", "tool_call_id": "call_0", "content": RESULTS}));
         }
         let tools = json!([{"type": "function", "function": {"name": "search_handbook", "parameters": {}}}]);
         json!({"model": model, "messages": messages, "tools": tools})

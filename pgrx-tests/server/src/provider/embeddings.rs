@@ -44,7 +44,7 @@ impl Asked {
         }
         let dimensions = dimensions_in_name(&model)
             .or_else(|| body["dimensions"].as_u64().map(|n| n as usize))
-            .unwrap_or(DEFAULT_DIMENSIONS);
+            .unwrap_or_else(|| dimensions_of_known(&model));
         if dimensions == 0 {
             return Err("'dimensions' must be positive".into());
         }
@@ -85,6 +85,15 @@ impl Asked {
 /// `embed-8` has 8 dimensions.
 fn dimensions_in_name(model: &str) -> Option<usize> {
     model.strip_prefix("embed-")?.parse().ok()
+}
+
+/// What a well-known model gives when not asked for another size; the guides use such models.
+fn dimensions_of_known(model: &str) -> usize {
+    match model {
+        "text-embedding-3-small" | "text-embedding-ada-002" => 1536,
+        "text-embedding-3-large" => 3072,
+        _ => DEFAULT_DIMENSIONS,
+    }
 }
 
 /// The unit vector of a text: each word adds one at a place that its hash chooses.

@@ -3,5 +3,16 @@
 //! `cargo test -p ragent-server-tests wait::` runs one topic. The extension must be installed in the PostgreSQL that
 //! `PG_CONFIG` (or the path) names.
 
+mod ask;
+mod capture;
 mod cluster;
+mod collections;
+mod docs;
 mod fake_provider;
+mod faults;
+mod regress;
+mod search;
+mod secrets;
+mod security;
+mod wait;
+mod worker;
