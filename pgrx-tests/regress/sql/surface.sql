@@ -3,7 +3,7 @@ SELECT p.proname AS function, pg_get_function_arguments(p.oid) AS arguments, pg_
        p.provolatile AS volatile, p.proparallel AS parallel, p.proisstrict AS strict, p.prosecdef AS definer
   FROM pg_proc p JOIN pg_depend d ON d.objid = p.oid AND d.classid = 'pg_proc'::regclass AND d.deptype = 'e'
  WHERE p.pronamespace = 'rag'::regnamespace AND has_function_privilege('pg_monitor', p.oid, 'EXECUTE')
-   AND p.prorettype <> 'trigger'::regtype
+   AND p.prorettype NOT IN ('trigger'::regtype, 'event_trigger'::regtype)
  ORDER BY 1, 2;
 SELECT c.relname AS relation, c.relkind AS kind, string_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod), ', ' ORDER BY attnum) AS columns
   FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid

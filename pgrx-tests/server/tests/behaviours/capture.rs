@@ -287,7 +287,6 @@ async fn a_writer_needs_nothing_but_the_right_to_write() {
             "GRANT INSERT, UPDATE, DELETE, SELECT, TRUNCATE ON articles TO {role}"
         ))
         .await;
-    session.run("REVOKE USAGE ON SCHEMA rag FROM PUBLIC").await;
     let writer = db.connect_as(&role).await;
     writer
         .run(

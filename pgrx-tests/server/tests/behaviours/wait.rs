@@ -96,7 +96,7 @@ impl Waiting {
     }
 
     /// Does something to the backend and checks that its statement fails with this SQLSTATE at once.
-    async fn is_stopped_by(
+    async fn stopped_by(
         self,
         witness: &Session,
         what: &str,
@@ -134,7 +134,7 @@ async fn cancel_ends_the_wait(phase: Phase) {
     let (db, witness) = Database::open().await;
     let waiting = Waiting::start(&db, &witness, phase, EMBED, "").await;
     let (session, _) = waiting
-        .is_stopped_by(&witness, "pg_cancel_backend", "57014")
+        .stopped_by(&witness, "pg_cancel_backend", "57014")
         .await;
     expect_abortion(&db, phase).await;
     expect_usable(&db, &session).await;
@@ -145,7 +145,7 @@ async fn terminate_ends_the_wait(phase: Phase) {
     let waiting = Waiting::start(&db, &witness, phase, EMBED, "").await;
     let started = Instant::now();
     let (session, _) = waiting
-        .is_stopped_by(&witness, "pg_terminate_backend", "57P01")
+        .stopped_by(&witness, "pg_terminate_backend", "57P01")
         .await;
     let gone = || async { (!exists(session.pid)).then_some(()) };
     wait_for(
@@ -280,7 +280,7 @@ async fn cancel_ends_the_wait_of_an_answer_in_each_of_its_requests() {
             hole: None,
         };
         let (session, _) = waiting
-            .is_stopped_by(&witness, "pg_cancel_backend", "57014")
+            .stopped_by(&witness, "pg_cancel_backend", "57014")
             .await;
         assert!(
             session.value(ask).await.contains("six"),
@@ -319,7 +319,7 @@ async fn cancel_ends_the_pause_before_a_retry() {
         hole: None,
     };
     let (session, _) = waiting
-        .is_stopped_by(&witness, "pg_cancel_backend", "57014")
+        .stopped_by(&witness, "pg_cancel_backend", "57014")
         .await;
     expect_usable(&db, &session).await;
 }
@@ -347,7 +347,7 @@ async fn cancel_ends_local_embedding_between_texts() {
         hole: None,
     };
     let (session, _) = waiting
-        .is_stopped_by(&witness, "pg_cancel_backend", "57014")
+        .stopped_by(&witness, "pg_cancel_backend", "57014")
         .await;
     expect_usable(&db, &session).await;
 }
@@ -380,7 +380,7 @@ async fn how_fast_a_cancel_is() {
             let mut took = Vec::new();
             for _ in 0..REPEATS {
                 let waiting = Waiting::start(&db, &witness, phase, EMBED, "").await;
-                took.push(waiting.is_stopped_by(&witness, what, sqlstate).await.1);
+                took.push(waiting.stopped_by(&witness, what, sqlstate).await.1);
             }
             println!("{phase:?} {what}: {}", percentiles(&mut took));
             all.append(&mut took);
