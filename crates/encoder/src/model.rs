@@ -4,14 +4,14 @@ use std::path::Path;
 
 use crate::EncoderError;
 use crate::config::{Config, Pooling};
-use crate::kernels::{self, Isa, LANES, Layout, Matrix, MatrixMut};
+use crate::kernels::{Isa, LANES, Layout, Matrix, MatrixMut, PANEL};
 use crate::prepared::{self, Prepared};
 use crate::weights::{Floats, Rows, WORD_EMBEDDINGS, Weights};
 
 /// Most tokens that go through the layers together, unless a single text has more.
 pub(crate) const RUN_TOKENS: usize = 512;
 
-/// Tokens whose inner (feed-forward) numbers are kept at a time.
+/// Tokens whose inner (feed-forward) numbers are kept at a time: few enough to stay in the processor's cache.
 const BLOCK_TOKENS: usize = 96;
 
 /// Tokens whose attention scores are kept at a time.
@@ -60,14 +60,15 @@ impl Linear {
     }
 
     /// `out = a · weights`, without the bias.
-    fn multiply(&self, a: &[f32], out: &mut [f32]) {
+    fn multiply(&self, isa: Isa, a: &[f32], panel: &mut [f32], out: &mut [f32]) {
         let rows = a.len() / self.inputs;
         let mut column = 0;
         for (weights, outputs) in &self.weights {
-            kernels::linear(
+            isa.linear(
                 Matrix::new(a, rows, self.inputs, self.inputs),
                 weights.as_slice(),
                 self.layout,
+                panel,
                 MatrixMut::new(&mut out[column..], rows, *outputs, self.outputs()),
             );
             column += outputs;
@@ -141,7 +142,7 @@ impl Model {
                     prepared.matrix(&self.config, index, matrix),
                     linear.outputs(),
                 )];
-                linear.layout = Layout::InputsByOutputs;
+                linear.layout = Layout::Panels;
             }
         }
     }
@@ -155,6 +156,16 @@ impl Model {
         self.unprepared.as_deref()
     }
 
+    /// Tokens whose inner (feed-forward) numbers are kept at a time. Without the prepared file each panel of weights is
+    /// rearranged for each block, which pays only over many tokens.
+    fn block_tokens(&self) -> usize {
+        if self.unprepared.is_none() {
+            BLOCK_TOKENS
+        } else {
+            RUN_TOKENS
+        }
+    }
+
     /// How many word embeddings there are; every token id must be less.
     pub(crate) fn vocabulary(&self) -> usize {
         self.words.len()
@@ -166,7 +177,7 @@ impl Model {
     pub(crate) fn embed(&self, texts: &[Vec<u32>], work: &mut Work) -> Vec<Vec<f32>> {
         let tokens = texts.iter().map(Vec::len).sum();
         let hidden = self.config.hidden;
-        work.resize(&self.config, tokens);
+        work.resize(&self.config, tokens, self.block_tokens());
         self.look_up(texts, work);
         for layer in &self.layers {
             self.attend(layer, texts, work);
@@ -207,13 +218,15 @@ impl Model {
     /// Self-attention within each text: `states = norm(states + attention(states))`.
     fn attend(&self, layer: &Layer, texts: &[Vec<u32>], work: &mut Work) {
         let hidden = self.config.hidden;
-        let wide = BLOCK_TOKENS * hidden;
+        let wide = self.block_tokens() * hidden;
         for (states, out) in work
             .states
             .chunks(wide)
             .zip(work.query_key_value.chunks_mut(3 * wide))
         {
-            layer.query_key_value.multiply(states, out);
+            layer
+                .query_key_value
+                .multiply(self.isa, states, &mut work.panel, out);
             self.isa.add_bias(out, &layer.query_key_value.bias);
         }
         let mut start = 0;
@@ -225,7 +238,9 @@ impl Model {
         }
         for (states, context) in work.states.chunks_mut(wide).zip(work.context.chunks(wide)) {
             let out = &mut work.block[..states.len()];
-            layer.attention_output.multiply(context, out);
+            layer
+                .attention_output
+                .multiply(self.isa, context, &mut work.panel, out);
             self.isa.add_bias(out, &layer.attention_output.bias);
             let norm = &layer.attention_norm;
             self.isa
@@ -273,13 +288,17 @@ impl Model {
     /// `states = norm(states + contract(activation(expand(states))))`
     fn feed_forward(&self, layer: &Layer, work: &mut Work) {
         let (hidden, inner) = (self.config.hidden, self.config.inner);
-        for states in work.states.chunks_mut(BLOCK_TOKENS * hidden) {
+        for states in work.states.chunks_mut(self.block_tokens() * hidden) {
             let expanded = &mut work.inner[..states.len() / hidden * inner];
-            layer.expand.multiply(states, expanded);
+            layer
+                .expand
+                .multiply(self.isa, states, &mut work.panel, expanded);
             self.isa
                 .add_bias_and_activate(expanded, &layer.expand.bias, self.config.activation);
             let out = &mut work.block[..states.len()];
-            layer.contract.multiply(expanded, out);
+            layer
+                .contract
+                .multiply(self.isa, expanded, &mut work.panel, out);
             self.isa.add_bias(out, &layer.contract.bias);
             let norm = &layer.output_norm;
             self.isa
@@ -333,7 +352,7 @@ fn layer(weights: &Weights, config: &Config, index: usize) -> Result<Layer, Enco
         let mut linear = Linear {
             inputs,
             weights: Vec::new(),
-            layout: Layout::OutputsByInputs,
+            layout: Layout::Rows,
             bias: Vec::with_capacity(outputs),
         };
         for name in LINEARS[matrix] {
@@ -417,12 +436,13 @@ pub(crate) struct Work {
     inner: Vec<f32>,
     keys: Vec<f32>,
     scores: Vec<f32>,
+    panel: Vec<f32>,
 }
 
 impl Work {
-    fn resize(&mut self, config: &Config, tokens: usize) {
+    fn resize(&mut self, config: &Config, tokens: usize, block: usize) {
         let hidden = config.hidden;
-        let block = tokens.min(BLOCK_TOKENS);
+        let block = tokens.min(block);
         let padded = tokens.next_multiple_of(2 * LANES);
         for (buffer, len) in [
             (&mut self.states, tokens * hidden),
@@ -432,6 +452,7 @@ impl Work {
             (&mut self.inner, block * config.inner),
             (&mut self.keys, padded * config.head()),
             (&mut self.scores, padded * SCORE_TOKENS),
+            (&mut self.panel, PANEL * hidden.max(config.inner)),
         ] {
             buffer.resize(len, 0.0);
         }

@@ -29,6 +29,7 @@ use sha2::{Digest, Sha256};
 use crate::EncoderError;
 use crate::config::Config;
 use crate::file;
+use crate::kernels::{PANEL, fill_panel};
 use crate::weights::{Floats, Weights};
 
 const MAGIC: &[u8; 8] = b"ragent\0w";
@@ -201,10 +202,13 @@ fn write_to(
     for layer in 0..config.layers {
         for (index, (inputs, outputs)) in matrices(config).into_iter().enumerate() {
             let values = matrix(layer, index);
-            let mut bytes = Vec::with_capacity(padded(values.len() * 4));
-            for input in 0..inputs {
-                for output in 0..outputs {
-                    bytes.extend_from_slice(&values[output * inputs + input].to_le_bytes());
+            let mut panel = vec![0.0; PANEL * inputs];
+            let mut bytes = Vec::with_capacity(padded(inputs * outputs * 4));
+            for rows in values.chunks(PANEL * inputs) {
+                let panel = &mut panel[..rows.len()];
+                fill_panel(rows, inputs, panel);
+                for value in panel {
+                    bytes.extend_from_slice(&value.to_le_bytes());
                 }
             }
             bytes.resize(padded(bytes.len()), 0);

@@ -193,51 +193,66 @@ fn assert_fits(len: usize, rows: usize, columns: usize, stride: usize) {
     );
 }
 
-/// How the numbers of a weight matrix of a linear layer lie.
+/// The number of outputs of a linear layer that are computed together.
+pub(crate) const PANEL: usize = 32;
+
+/// How the numbers of the weights of a linear layer lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layout {
     /// One row for each output, as safetensors files have it.
-    OutputsByInputs,
-    /// One row for each input, as prepared files have it.
-    InputsByOutputs,
+    Rows,
+    /// [`PANEL`] outputs at a time (the last time those that are left), and of these one row for each input, as
+    /// prepared files have it. The weights are then read in the order of their use.
+    Panels,
 }
 
-/// `out = a · w` for the weights of a linear layer with `a.columns` inputs and `out.columns` outputs, on this thread.
-///
-/// Panics if the sizes do not fit.
-pub(crate) fn linear(a: Matrix<'_>, weights: &[f32], layout: Layout, out: MatrixMut<'_>) {
-    let (inputs, outputs) = (a.columns, out.columns);
-    assert!(
-        a.rows == out.rows && weights.len() == inputs * outputs,
-        "a linear layer's sizes do not fit"
-    );
-    let (row_stride, column_stride) = match layout {
-        Layout::OutputsByInputs => (1, inputs),
-        Layout::InputsByOutputs => (outputs, 1),
-    };
-    // SAFETY: `a` and `out` hold their matrices (checked when they were made), `weights` holds inputs × outputs numbers and
-    // the strides of either layout stay inside them. `out` is borrowed mutably, so it overlaps neither.
-    unsafe {
-        gemm::gemm(
-            a.rows,
-            outputs,
-            inputs,
-            out.values.as_mut_ptr(),
-            1,
-            out.stride as isize,
-            false,
-            a.values.as_ptr(),
-            1,
-            a.stride as isize,
-            weights.as_ptr(),
-            column_stride as isize,
-            row_stride as isize,
-            0.0,
-            1.0,
-            false,
-            false,
-            false,
-            gemm::Parallelism::None,
-        );
+/// Rearranges the weights of some outputs, given as rows of `inputs` numbers, as a panel: `panel[input][output]`.
+pub(crate) fn fill_panel(rows: &[f32], inputs: usize, panel: &mut [f32]) {
+    let width = rows.len() / inputs;
+    for (input, panel) in panel.chunks_exact_mut(width).enumerate() {
+        for (output, value) in panel.iter_mut().enumerate() {
+            *value = rows[output * inputs + input];
+        }
     }
 }
+
+impl Isa {
+    /// `out = a · weights` for the weights of a linear layer with `a.columns` inputs and `out.columns` outputs.
+    /// `panel` has room for `PANEL * a.columns` numbers, which are overwritten if the layout is not panels already.
+    ///
+    /// Panics if the sizes do not fit.
+    pub(crate) fn linear(
+        self,
+        a: Matrix<'_>,
+        weights: &[f32],
+        layout: Layout,
+        panel: &mut [f32],
+        out: MatrixMut<'_>,
+    ) {
+        let inputs = a.columns;
+        assert_eq!(
+            weights.len(),
+            inputs * out.columns,
+            "a linear layer's sizes do not fit"
+        );
+        for (index, weights) in weights.chunks(PANEL * inputs).enumerate() {
+            let (first, width) = (index * PANEL, weights.len() / inputs);
+            let weights = match layout {
+                Layout::Panels => weights,
+                Layout::Rows => {
+                    let panel = &mut panel[..weights.len()];
+                    fill_panel(weights, inputs, panel);
+                    panel
+                }
+            };
+            self.multiply(
+                a,
+                Matrix::new(weights, inputs, width, width),
+                MatrixMut::new(&mut out.values[first..], out.rows, width, out.stride),
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
