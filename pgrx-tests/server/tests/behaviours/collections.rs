@@ -4,24 +4,24 @@ use ragent_server_tests::cluster::SUPERUSER;
 use ragent_server_tests::database::{Database, current, literal, quote, shared_cluster};
 use ragent_server_tests::session::Session;
 
-/// Types of key columns, each with three values that are awkward to carry as text.
-const KEY_TYPES: [(&str, [&str; 3]); 22] = [
-    ("int", ["-1", "0", "2147483647"]),
-    ("bigint", ["9007199254740993", "-9223372036854775808", "1"]),
-    ("smallint", ["1", "2", "3"]),
+/// Types of key columns, each with values that are awkward to carry as text.
+const KEY_TYPES: [(&str, &[&str]); 22] = [
+    ("int", &["-1", "0", "2147483647"]),
+    ("bigint", &["9007199254740993", "-9223372036854775808", "1"]),
+    ("smallint", &["1", "2", "3"]),
     (
         "text",
-        ["'it''s \"quoted\" \\ {x}'", "'Ünïcödé 漢字 🐘'", "''"],
+        &["'it''s \"quoted\" \\ {x}'", "'Ünïcödé 漢字 🐘'", "''"],
     ),
     (
         "varchar(20)",
-        ["' lead'", "'trail '", "E'tab\\tnewline\\n'"],
+        &["' lead'", "'trail '", "E'tab\\tnewline\\n'"],
     ),
-    ("char(6)", ["'a'", "'b '", "'abcdef'"]),
-    ("name", ["'n1'", "'N 2'", "'n''3'"]),
+    ("char(6)", &["'a'", "'b '", "'abcdef'"]),
+    ("name", &["'n1'", "'N 2'", "'n''3'"]),
     (
         "uuid",
-        [
+        &[
             "'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'",
             "'00000000-0000-0000-0000-000000000000'",
             "'ffffffff-ffff-ffff-ffff-ffffffffffff'",
@@ -29,7 +29,7 @@ const KEY_TYPES: [(&str, [&str; 3]); 22] = [
     ),
     (
         "numeric",
-        [
+        &[
             "123456789012345678901234567890.12345",
             "1.10",
             "-0.000000000000000001",
@@ -37,20 +37,13 @@ const KEY_TYPES: [(&str, [&str; 3]); 22] = [
     ),
     (
         "float8",
-        ["0.1::float8 + 0.2::float8", "1e-300", "'infinity'"],
+        &["0.1::float8 + 0.2::float8", "1e-300", "'infinity'"],
     ),
-    (
-        "boolean",
-        [
-            "true",
-            "false",
-            "NULL::boolean IS NOT NULL OR NULL IS NULL AND NULL",
-        ],
-    ),
-    ("date", ["'2024-02-01'", "'0044-03-15 BC'", "'infinity'"]),
+    ("boolean", &["true", "false"]),
+    ("date", &["'2024-02-01'", "'0044-03-15 BC'", "'infinity'"]),
     (
         "timestamp",
-        [
+        &[
             "'2024-02-01 03:04:05.678901'",
             "'1999-12-31'",
             "'-infinity'",
@@ -58,27 +51,27 @@ const KEY_TYPES: [(&str, [&str; 3]); 22] = [
     ),
     (
         "timestamptz",
-        [
+        &[
             "'2024-02-01 03:04:05.678901+00'",
             "'2024-10-27 01:30:00+02'",
             "'infinity'",
         ],
     ),
-    ("time", ["'01:02:03.000004'", "'24:00'", "'00:00'"]),
+    ("time", &["'01:02:03.000004'", "'24:00'", "'00:00'"]),
     (
         "interval",
-        [
+        &[
             "'1 year 2 mons 3 days 04:05:06.7'",
             "'-1 day'",
             "'1 mon -1 day'",
         ],
     ),
-    ("inet", ["'10.0.0.1/8'", "'::1'", "'192.168.0.1'"]),
-    ("bytea", [r"'\x00ff5c'", r"'\x'", r"'\x2720'"]),
-    ("int[]", ["'{1,2}'", "'{}'", "'{{1},{2}}'"]),
-    ("text[]", [r#"'{"a,b",NULL,"q\"x"}'"#, "'{}'", "'{x}'"]),
-    ("int4range", ["'[1,5)'", "'empty'", "'(,3)'"]),
-    ("jsonb", [r#"'{"a": 1}'"#, "'null'", "'\"text\"'"]),
+    ("inet", &["'10.0.0.1/8'", "'::1'", "'192.168.0.1'"]),
+    ("bytea", &[r"'\x00ff5c'", r"'\x'", r"'\x2720'"]),
+    ("int[]", &["'{1,2}'", "'{}'", "'{{1},{2}}'"]),
+    ("text[]", &[r#"'{"a,b",NULL,"q\"x"}'"#, "'{}'", "'{x}'"]),
+    ("int4range", &["'[1,5)'", "'empty'", "'(,3)'"]),
+    ("jsonb", &[r#"'{"a": 1}'"#, "'[null]'", "'\"text\"'"]),
 ];
 
 /// Settings under which text forms of values are not what a programmer expects.
@@ -124,11 +117,6 @@ async fn a_key_may_have_any_type_under_any_settings() {
                 "CREATE TABLE k{n} (id {key_type} PRIMARY KEY, body text)"
             ))
             .await;
-        let values = if *key_type == "boolean" {
-            &values[..2]
-        } else {
-            &values[..]
-        };
         for (i, value) in values.iter().enumerate() {
             admin
                 .run(&format!(
@@ -151,7 +139,7 @@ async fn a_key_may_have_any_type_under_any_settings() {
             "chunks of {key_type} keys do not join their rows"
         );
         let found = format!(
-            "SELECT count(*) FROM rag.search('row number', 'k{n}') s JOIN k{n} t ON s.key = jsonb_build_object('id', t.id)
+            "SELECT count(*) FROM rag.search('row number', 'k{n}') s JOIN k{n} t ON t.id = (jsonb_populate_record(NULL::k{n}, s.key)).id
               WHERE s.content = t.body"
         );
         assert_eq!(

@@ -221,7 +221,7 @@ async fn nobody_listening_is_a_connection_failure() {
 async fn a_response_may_be_as_large_as_the_server_option_says() {
     let (db, session) = open().await;
     session
-        .run("ALTER SERVER once OPTIONS (max_response_bytes '1000')")
+        .run("ALTER SERVER once OPTIONS (max_response_bytes '2000')")
         .await;
     session
         .refusal("SELECT rag.embed('x', 'once/embed-1536')", "08P01|54000")
