@@ -773,7 +773,7 @@ async fn vectors_of_more_than_2000_dimensions_are_halves() {
 }
 
 #[tokio::test]
-async fn partitioned_and_inherited_tables_are_captured_in_every_part() {
+async fn partitioned_tables_are_captured_in_every_part() {
     let (db, admin) = Database::open().await;
     admin
         .run(

@@ -294,7 +294,7 @@ async fn cancel_ends_the_pause_before_a_retry() {
     let (db, witness) = Database::open().await;
     db.provider.fail(
         FaultKind::Status429 {
-            retry_after: Some("30".into()),
+            retry_after: Some("15".into()),
         },
         1,
     );
