@@ -58,8 +58,5 @@ fn read(path: &str) -> Result<Vec<String>, Box<dyn Error>> {
     struct Line {
         text: String,
     }
-    std::fs::read_to_string(path)?
-        .lines()
-        .map(|line| Ok(serde_json::from_str::<Line>(line)?.text))
-        .collect()
+    std::fs::read_to_string(path)?.lines().map(|line| Ok(serde_json::from_str::<Line>(line)?.text)).collect()
 }

@@ -112,44 +112,27 @@ fn default_epsilon() -> f32 {
 
 impl BertFile {
     fn read(path: &Path) -> Result<BertFile, EncoderError> {
-        let unsupported = |reason: String| EncoderError::Unsupported {
-            path: path.to_owned(),
-            reason,
-        };
+        let unsupported = |reason: String| EncoderError::Unsupported { path: path.to_owned(), reason };
 
         // The architecture is looked at first: other kinds of model lack the fields that BERT's configuration has, and
         // "missing field `hidden_act`" would not say what is wrong.
         let kind: KindFile = file::read_json(path)?;
         if kind.model_type.as_deref() != Some("bert") {
-            let found = kind
-                .model_type
-                .map_or("none".to_owned(), |kind| format!("\"{kind}\""));
-            return Err(unsupported(format!(
-                "model_type is {found}, only \"bert\" is supported"
-            )));
+            let found = kind.model_type.map_or("none".to_owned(), |kind| format!("\"{kind}\""));
+            return Err(unsupported(format!("model_type is {found}, only \"bert\" is supported")));
         }
         let config: BertFile = file::read_json(path)?;
         debug_assert_eq!(config.model_type, "bert");
         for architecture in config.architectures.iter().flatten() {
             if !architecture.starts_with("Bert") {
-                return Err(unsupported(format!(
-                    "architecture \"{architecture}\" is not a BERT encoder"
-                )));
+                return Err(unsupported(format!("architecture \"{architecture}\" is not a BERT encoder")));
             }
         }
         if config.is_decoder {
-            return Err(unsupported(
-                "is_decoder is true, only encoders are supported".to_owned(),
-            ));
+            return Err(unsupported("is_decoder is true, only encoders are supported".to_owned()));
         }
-        if let Some(kind) = config
-            .position_embedding_type
-            .as_deref()
-            .filter(|kind| *kind != "absolute")
-        {
-            return Err(unsupported(format!(
-                "position_embedding_type is \"{kind}\", only \"absolute\" is supported"
-            )));
+        if let Some(kind) = config.position_embedding_type.as_deref().filter(|kind| *kind != "absolute") {
+            return Err(unsupported(format!("position_embedding_type is \"{kind}\", only \"absolute\" is supported")));
         }
         for (name, value) in [
             ("hidden_size", config.hidden_size),
@@ -171,10 +154,7 @@ impl BertFile {
             )));
         }
         if !(config.layer_norm_eps.is_finite() && config.layer_norm_eps >= 0.0) {
-            return Err(unsupported(format!(
-                "layer_norm_eps is {}",
-                config.layer_norm_eps
-            )));
+            return Err(unsupported(format!("layer_norm_eps is {}", config.layer_norm_eps)));
         }
         Ok(config)
     }
@@ -186,9 +166,7 @@ impl BertFile {
             "relu" => Ok(Activation::Relu),
             other => Err(EncoderError::Unsupported {
                 path: path.to_owned(),
-                reason: format!(
-                    "hidden_act is \"{other}\", supported are gelu, gelu_new, gelu_pytorch_tanh and relu"
-                ),
+                reason: format!("hidden_act is \"{other}\", supported are gelu, gelu_new, gelu_pytorch_tanh and relu"),
             }),
         }
     }
@@ -252,10 +230,7 @@ impl PoolingFile {
             (self.pooling_mode_cls_token, "cls"),
             (self.pooling_mode_mean_tokens, "mean"),
             (self.pooling_mode_max_tokens, "max"),
-            (
-                self.pooling_mode_mean_sqrt_len_tokens,
-                "mean_sqrt_len_tokens",
-            ),
+            (self.pooling_mode_mean_sqrt_len_tokens, "mean_sqrt_len_tokens"),
             (self.pooling_mode_weightedmean_tokens, "weightedmean"),
             (self.pooling_mode_lasttoken, "lasttoken"),
         ] {
@@ -270,31 +245,18 @@ impl PoolingFile {
 /// Without the file the mode is the mean over all tokens: that is what sentence-transformers adds to a bare encoder,
 /// and what most models that ship without the file were trained with.
 fn read_pooling(path: &Path, hidden: usize) -> Result<Pooling, EncoderError> {
-    let unsupported = |reason: String| EncoderError::Unsupported {
-        path: path.to_owned(),
-        reason,
-    };
+    let unsupported = |reason: String| EncoderError::Unsupported { path: path.to_owned(), reason };
     let Some(pooling) = file::read_json_if_exists::<PoolingFile>(path)? else {
         return Ok(Pooling::Mean);
     };
-    if let Some(width) = pooling
-        .word_embedding_dimension
-        .filter(|width| *width != hidden)
-    {
-        return Err(unsupported(format!(
-            "word_embedding_dimension is {width}, but hidden_size is {hidden}"
-        )));
+    if let Some(width) = pooling.word_embedding_dimension.filter(|width| *width != hidden) {
+        return Err(unsupported(format!("word_embedding_dimension is {width}, but hidden_size is {hidden}")));
     }
     match pooling.modes().as_slice() {
         ["mean"] => Ok(Pooling::Mean),
         ["cls"] => Ok(Pooling::Cls),
-        [] => Err(unsupported(
-            "no pooling mode is chosen, supported are mean and cls".to_owned(),
-        )),
-        modes => Err(unsupported(format!(
-            "pooling is {}, supported are mean or cls",
-            modes.join(" + ")
-        ))),
+        [] => Err(unsupported("no pooling mode is chosen, supported are mean and cls".to_owned())),
+        modes => Err(unsupported(format!("pooling is {}, supported are mean or cls", modes.join(" + ")))),
     }
 }
 
@@ -320,10 +282,7 @@ struct TokenizerFile {
 }
 
 fn read_tokenizer_limit(path: &Path) -> Result<Option<usize>, EncoderError> {
-    let limit =
-        file::read_json_if_exists::<TokenizerFile>(path)?.and_then(|file| file.model_max_length);
+    let limit = file::read_json_if_exists::<TokenizerFile>(path)?.and_then(|file| file.model_max_length);
     // The cast saturates, which is what "no limit" wants.
-    Ok(limit
-        .filter(|limit| *limit >= 1.0)
-        .map(|limit| limit as usize))
+    Ok(limit.filter(|limit| *limit >= 1.0).map(|limit| limit as usize))
 }

@@ -15,20 +15,14 @@ const MAX_JSON_BYTES: u64 = 64 << 20;
 
 /// The bytes of a small file, or `None` where there is no such file.
 pub(crate) fn read_if_exists(path: &Path) -> Result<Option<Vec<u8>>, EncoderError> {
-    let failed = |source| EncoderError::File {
-        action: "read",
-        path: path.to_owned(),
-        source,
-    };
+    let failed = |source| EncoderError::File { action: "read", path: path.to_owned(), source };
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed(error)),
     };
     let mut bytes = Vec::new();
-    file.take(MAX_JSON_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(failed)?;
+    file.take(MAX_JSON_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > MAX_JSON_BYTES {
         return Err(EncoderError::Unsupported {
             path: path.to_owned(),
@@ -53,19 +47,12 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, EncoderEr
 }
 
 /// A JSON file, or `None` where there is no such file.
-pub(crate) fn read_json_if_exists<T: DeserializeOwned>(
-    path: &Path,
-) -> Result<Option<T>, EncoderError> {
-    read_if_exists(path)?
-        .map(|bytes| parse_json(path, &bytes))
-        .transpose()
+pub(crate) fn read_json_if_exists<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, EncoderError> {
+    read_if_exists(path)?.map(|bytes| parse_json(path, &bytes)).transpose()
 }
 
 fn parse_json<T: DeserializeOwned>(path: &Path, bytes: &[u8]) -> Result<T, EncoderError> {
-    serde_json::from_slice(bytes).map_err(|source| EncoderError::Json {
-        path: path.to_owned(),
-        source,
-    })
+    serde_json::from_slice(bytes).map_err(|source| EncoderError::Json { path: path.to_owned(), source })
 }
 
 /// Maps a file read-only and shared, so that every process that opens the model uses the same pages.
@@ -74,11 +61,7 @@ fn parse_json<T: DeserializeOwned>(path: &Path, bytes: &[u8]) -> Result<T, Encod
 /// reads a page that is no longer there is killed by the system (SIGBUS).
 #[allow(unsafe_code)]
 pub(crate) fn map(path: &Path) -> Result<Arc<Mmap>, EncoderError> {
-    let failed = |source| EncoderError::File {
-        action: "map",
-        path: path.to_owned(),
-        source,
-    };
+    let failed = |source| EncoderError::File { action: "map", path: path.to_owned(), source };
     let file = File::open(path).map_err(failed)?;
     // SAFETY: the map is read-only and only ever read as bytes or numbers, for which every bit pattern is valid. That
     // nobody shortens or rewrites the file in place is the contract of a model folder, stated above and in the crate's

@@ -89,19 +89,9 @@ impl Encoder {
     fn open_with(dir: &Path, use_prepared: bool) -> Result<Encoder, EncoderError> {
         let config = Config::read(dir)?;
         let tokenizer = dir.join("tokenizer.json");
-        let tokens = Tokens::open(
-            &tokenizer,
-            config.vocabulary,
-            config.max_tokens,
-            config.lowercase,
-        )?;
+        let tokens = Tokens::open(&tokenizer, config.vocabulary, config.max_tokens, config.lowercase)?;
         let model = Model::open(dir, config, use_prepared)?;
-        Ok(Encoder {
-            dir: dir.to_owned(),
-            model,
-            tokens,
-            work: Work::default(),
-        })
+        Ok(Encoder { dir: dir.to_owned(), model, tokens, work: Work::default() })
     }
 
     /// How many numbers a vector has.
@@ -136,11 +126,7 @@ impl Encoder {
     ///
     /// [`EncoderError::Interrupted`] if `between` says so, [`EncoderError::NotFinite`] if the weights are damaged in a way
     /// that gives no usable vector, [`EncoderError::Tokenize`] if the tokenizer refuses a text.
-    pub fn embed(
-        &mut self,
-        texts: &[&str],
-        between: &mut dyn FnMut() -> bool,
-    ) -> Result<Vec<Vec<f32>>, EncoderError> {
+    pub fn embed(&mut self, texts: &[&str], between: &mut dyn FnMut() -> bool) -> Result<Vec<Vec<f32>>, EncoderError> {
         let mut vectors = Vec::with_capacity(texts.len());
         let mut run: Vec<Vec<u32>> = Vec::new();
         let mut run_tokens = 0;
@@ -162,17 +148,11 @@ impl Encoder {
 
     fn ids(&self, text: &str) -> Result<Vec<u32>, EncoderError> {
         let ids = self.tokens.ids(text)?;
-        match ids
-            .iter()
-            .find(|id| **id as usize >= self.model.vocabulary())
-        {
+        match ids.iter().find(|id| **id as usize >= self.model.vocabulary()) {
             None => Ok(ids),
             Some(id) => Err(EncoderError::Tokenizer {
                 path: self.dir.join("tokenizer.json"),
-                reason: format!(
-                    "it has a token {id}, but the model's vocab_size is {}",
-                    self.model.vocabulary()
-                ),
+                reason: format!("it has a token {id}, but the model's vocab_size is {}", self.model.vocabulary()),
             }),
         }
     }
@@ -189,9 +169,7 @@ impl Encoder {
         let new = self.model.embed(run, &mut self.work);
         self.work.shrink(self.model.config());
         if new.iter().flatten().any(|value| !value.is_finite()) {
-            return Err(EncoderError::NotFinite {
-                path: self.dir.clone(),
-            });
+            return Err(EncoderError::NotFinite { path: self.dir.clone() });
         }
         vectors.extend(new);
         Ok(())

@@ -78,11 +78,7 @@ impl Linear {
 
 /// The names of the tensors of one layer's linear layers, in the order of the prepared file.
 const LINEARS: [&[&str]; 4] = [
-    &[
-        "attention.self.query",
-        "attention.self.key",
-        "attention.self.value",
-    ],
+    &["attention.self.query", "attention.self.key", "attention.self.value"],
     &["attention.output.dense"],
     &["intermediate.dense"],
     &["output.dense"],
@@ -94,11 +90,7 @@ fn layer_name(layer: usize, name: &str) -> String {
 
 impl Model {
     /// Finds and checks every tensor of the model, in the prepared file if `use_prepared` and there is a fitting one.
-    pub(crate) fn open(
-        dir: &Path,
-        config: Config,
-        use_prepared: bool,
-    ) -> Result<Model, EncoderError> {
+    pub(crate) fn open(dir: &Path, config: Config, use_prepared: bool) -> Result<Model, EncoderError> {
         let weights = Weights::open(&dir.join("model.safetensors"))?;
         let (hidden, positions, types) = (config.hidden, config.positions, config.token_types);
         let mut token_type = vec![0.0; hidden];
@@ -131,17 +123,10 @@ impl Model {
 
     fn use_prepared(&mut self, prepared: &Prepared) {
         for (index, layer) in self.layers.iter_mut().enumerate() {
-            let linears = [
-                &mut layer.query_key_value,
-                &mut layer.attention_output,
-                &mut layer.expand,
-                &mut layer.contract,
-            ];
+            let linears =
+                [&mut layer.query_key_value, &mut layer.attention_output, &mut layer.expand, &mut layer.contract];
             for (matrix, linear) in linears.into_iter().enumerate() {
-                linear.weights = vec![(
-                    prepared.matrix(&self.config, index, matrix),
-                    linear.outputs(),
-                )];
+                linear.weights = vec![(prepared.matrix(&self.config, index, matrix), linear.outputs())];
                 linear.layout = Layout::Panels;
             }
         }
@@ -159,11 +144,7 @@ impl Model {
     /// Tokens whose inner (feed-forward) numbers are kept at a time. Without the prepared file each panel of weights is
     /// rearranged for each block, which pays only over many tokens.
     fn block_tokens(&self) -> usize {
-        if self.unprepared.is_none() {
-            BLOCK_TOKENS
-        } else {
-            RUN_TOKENS
-        }
+        if self.unprepared.is_none() { BLOCK_TOKENS } else { RUN_TOKENS }
     }
 
     /// How many word embeddings there are; every token id must be less.
@@ -205,13 +186,7 @@ impl Model {
                 *place += token_type;
             }
             let norm = &self.embedding_norm;
-            self.isa.add_and_normalize(
-                state,
-                &position_row,
-                &norm.gain,
-                &norm.bias,
-                self.config.epsilon,
-            );
+            self.isa.add_and_normalize(state, &position_row, &norm.gain, &norm.bias, self.config.epsilon);
         }
     }
 
@@ -219,14 +194,8 @@ impl Model {
     fn attend(&self, layer: &Layer, texts: &[Vec<u32>], work: &mut Work) {
         let hidden = self.config.hidden;
         let wide = self.block_tokens() * hidden;
-        for (states, out) in work
-            .states
-            .chunks(wide)
-            .zip(work.query_key_value.chunks_mut(3 * wide))
-        {
-            layer
-                .query_key_value
-                .multiply(self.isa, states, &mut work.panel, out);
+        for (states, out) in work.states.chunks(wide).zip(work.query_key_value.chunks_mut(3 * wide)) {
+            layer.query_key_value.multiply(self.isa, states, &mut work.panel, out);
             self.isa.add_bias(out, &layer.query_key_value.bias);
         }
         let mut start = 0;
@@ -238,13 +207,10 @@ impl Model {
         }
         for (states, context) in work.states.chunks_mut(wide).zip(work.context.chunks(wide)) {
             let out = &mut work.block[..states.len()];
-            layer
-                .attention_output
-                .multiply(self.isa, context, &mut work.panel, out);
+            layer.attention_output.multiply(self.isa, context, &mut work.panel, out);
             self.isa.add_bias(out, &layer.attention_output.bias);
             let norm = &layer.attention_norm;
-            self.isa
-                .add_and_normalize(states, out, &norm.gain, &norm.bias, self.config.epsilon);
+            self.isa.add_and_normalize(states, out, &norm.gain, &norm.bias, self.config.epsilon);
         }
     }
 
@@ -254,11 +220,8 @@ impl Model {
         let stride = 3 * hidden;
         let padded = tokens.next_multiple_of(2 * LANES);
         let text = &work.query_key_value[start * stride..(start + tokens) * stride];
-        let (queries, keys, values) = (
-            &text[head * size..],
-            &text[hidden + head * size..],
-            &text[2 * hidden + head * size..],
-        );
+        let (queries, keys, values) =
+            (&text[head * size..], &text[hidden + head * size..], &text[2 * hidden + head * size..]);
 
         let transposed = &mut work.keys[..size * padded];
         transpose(keys, tokens, stride, transposed, padded);
@@ -275,12 +238,7 @@ impl Model {
             self.isa.multiply(
                 Matrix::new(scores, rows, tokens, padded),
                 Matrix::new(values, tokens, size, stride),
-                MatrixMut::new(
-                    &mut work.context[(start + first) * hidden + head * size..],
-                    rows,
-                    size,
-                    hidden,
-                ),
+                MatrixMut::new(&mut work.context[(start + first) * hidden + head * size..], rows, size, hidden),
             );
         }
     }
@@ -290,19 +248,13 @@ impl Model {
         let (hidden, inner) = (self.config.hidden, self.config.inner);
         for states in work.states.chunks_mut(self.block_tokens() * hidden) {
             let expanded = &mut work.inner[..states.len() / hidden * inner];
-            layer
-                .expand
-                .multiply(self.isa, states, &mut work.panel, expanded);
-            self.isa
-                .add_bias_and_activate(expanded, &layer.expand.bias, self.config.activation);
+            layer.expand.multiply(self.isa, states, &mut work.panel, expanded);
+            self.isa.add_bias_and_activate(expanded, &layer.expand.bias, self.config.activation);
             let out = &mut work.block[..states.len()];
-            layer
-                .contract
-                .multiply(self.isa, expanded, &mut work.panel, out);
+            layer.contract.multiply(self.isa, expanded, &mut work.panel, out);
             self.isa.add_bias(out, &layer.contract.bias);
             let norm = &layer.output_norm;
-            self.isa
-                .add_and_normalize(states, out, &norm.gain, &norm.bias, self.config.epsilon);
+            self.isa.add_and_normalize(states, out, &norm.gain, &norm.bias, self.config.epsilon);
         }
     }
 }
@@ -317,18 +269,8 @@ pub(crate) fn prepare(dir: &Path, config: &Config) -> Result<std::path::PathBuf,
     }
     prepared::write(dir, config, &weights, |index, matrix| {
         let layer = &layers[index];
-        let linear = [
-            &layer.query_key_value,
-            &layer.attention_output,
-            &layer.expand,
-            &layer.contract,
-        ][matrix];
-        linear
-            .weights
-            .iter()
-            .flat_map(|(values, _)| values.as_slice())
-            .copied()
-            .collect()
+        let linear = [&layer.query_key_value, &layer.attention_output, &layer.expand, &layer.contract][matrix];
+        linear.weights.iter().flat_map(|(values, _)| values.as_slice()).copied().collect()
     })
 }
 
@@ -349,39 +291,22 @@ fn layer(weights: &Weights, config: &Config, index: usize) -> Result<Layer, Enco
     let linear = |matrix: usize| -> Result<Linear, EncoderError> {
         let (inputs, outputs) = prepared::matrices(config)[matrix];
         let each = outputs / LINEARS[matrix].len();
-        let mut linear = Linear {
-            inputs,
-            weights: Vec::new(),
-            layout: Layout::Rows,
-            bias: Vec::with_capacity(outputs),
-        };
+        let mut linear =
+            Linear { inputs, weights: Vec::new(), layout: Layout::Rows, bias: Vec::with_capacity(outputs) };
         for name in LINEARS[matrix] {
             let name = layer_name(index, name);
-            linear.weights.push((
-                weights.floats(&format!("{name}.weight"), &[each, inputs])?,
-                each,
-            ));
-            linear
-                .bias
-                .extend(weights.vector(&format!("{name}.bias"), each)?);
+            linear.weights.push((weights.floats(&format!("{name}.weight"), &[each, inputs])?, each));
+            linear.bias.extend(weights.vector(&format!("{name}.bias"), each)?);
         }
         Ok(linear)
     };
     Ok(Layer {
         query_key_value: linear(0)?,
         attention_output: linear(1)?,
-        attention_norm: norm(
-            weights,
-            &layer_name(index, "attention.output.LayerNorm"),
-            config.hidden,
-        )?,
+        attention_norm: norm(weights, &layer_name(index, "attention.output.LayerNorm"), config.hidden)?,
         expand: linear(2)?,
         contract: linear(3)?,
-        output_norm: norm(
-            weights,
-            &layer_name(index, "output.LayerNorm"),
-            config.hidden,
-        )?,
+        output_norm: norm(weights, &layer_name(index, "output.LayerNorm"), config.hidden)?,
     })
 }
 
@@ -412,11 +337,7 @@ fn pool(pooling: Pooling, states: &[f32], hidden: usize) -> Vec<f32> {
             sum
         }
     };
-    let length = vector
-        .iter()
-        .map(|value| f64::from(*value) * f64::from(*value))
-        .sum::<f64>()
-        .sqrt();
+    let length = vector.iter().map(|value| f64::from(*value) * f64::from(*value)).sum::<f64>().sqrt();
     for value in &mut vector {
         *value = (f64::from(*value) / length) as f32;
     }

@@ -5,7 +5,7 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 0..8 | `ragent\0w` |
+//! | 0..8 | `ragentw\0` |
 //! | 8..12 | version of the format, 1 |
 //! | 12..16 | length of this header, 128 |
 //! | 16..48 | fingerprint of the `model.safetensors` it was made from |
@@ -32,7 +32,7 @@ use crate::file;
 use crate::kernels::{PANEL, fill_panel};
 use crate::weights::{Floats, Weights};
 
-const MAGIC: &[u8; 8] = b"ragent\0w";
+const MAGIC: &[u8; 8] = b"ragentw\0";
 const VERSION: u32 = 1;
 const HEADER: usize = 128;
 const ALIGNMENT: usize = 64;
@@ -43,12 +43,7 @@ pub(crate) const FILE_NAME: &str = "model.ragent";
 /// The sizes of the matrices of one layer, as (inputs, outputs), in the order of the file.
 pub(crate) fn matrices(config: &Config) -> [(usize, usize); 4] {
     let (hidden, inner) = (config.hidden, config.inner);
-    [
-        (hidden, 3 * hidden),
-        (hidden, hidden),
-        (hidden, inner),
-        (inner, hidden),
-    ]
+    [(hidden, 3 * hidden), (hidden, hidden), (hidden, inner), (inner, hidden)]
 }
 
 fn padded(bytes: usize) -> usize {
@@ -56,11 +51,7 @@ fn padded(bytes: usize) -> usize {
 }
 
 fn payload_bytes(config: &Config) -> usize {
-    config.layers
-        * matrices(config)
-            .iter()
-            .map(|(inputs, outputs)| padded(inputs * outputs * 4))
-            .sum::<usize>()
+    config.layers * matrices(config).iter().map(|(inputs, outputs)| padded(inputs * outputs * 4)).sum::<usize>()
 }
 
 fn header(config: &Config, fingerprint: &[u8; 32], payload_hash: &[u8; 32]) -> [u8; HEADER] {
@@ -110,44 +101,30 @@ impl Prepared {
     /// Matrix `index` of a layer, one row per input.
     pub(crate) fn matrix(&self, config: &Config, layer: usize, index: usize) -> Floats {
         let (inputs, outputs) = matrices(config)[index];
-        Floats::mapped(
-            &self.map,
-            self.starts[layer * 4 + index],
-            inputs * outputs * 4,
-        )
+        Floats::mapped(&self.map, self.starts[layer * 4 + index], inputs * outputs * 4)
     }
 }
 
 /// Checks a prepared file's header against the model.
 fn check(map: &[u8], config: &Config, weights: &Weights) -> Result<(), String> {
     let Some(found) = map.first_chunk::<HEADER>() else {
-        return Err(format!(
-            "{FILE_NAME} has {} bytes, less than a header",
-            map.len()
-        ));
+        return Err(format!("{FILE_NAME} has {} bytes, less than a header", map.len()));
     };
     if found[..8] != *MAGIC {
         return Err(format!("{FILE_NAME} is not a prepared file"));
     }
     let version = u32::from_le_bytes([found[8], found[9], found[10], found[11]]);
     if version != VERSION {
-        return Err(format!(
-            "{FILE_NAME} has version {version}, this program reads version {VERSION}"
-        ));
+        return Err(format!("{FILE_NAME} has version {version}, this program reads version {VERSION}"));
     }
     let mut payload_hash = [0; 32];
     payload_hash.copy_from_slice(&found[68..100]);
     if *found != header(config, &weights.fingerprint(), &payload_hash) {
-        return Err(format!(
-            "{FILE_NAME} was not made from the model.safetensors beside it"
-        ));
+        return Err(format!("{FILE_NAME} was not made from the model.safetensors beside it"));
     }
     let expected = HEADER + payload_bytes(config);
     if map.len() != expected {
-        return Err(format!(
-            "{FILE_NAME} has {} bytes, expected {expected}",
-            map.len()
-        ));
+        return Err(format!("{FILE_NAME} has {} bytes, expected {expected}", map.len()));
     }
     Ok(())
 }
@@ -158,9 +135,7 @@ pub(crate) fn verify(dir: &Path, config: &Config, weights: &Weights) -> Result<(
     check(&map, config, weights)?;
     let hash: [u8; 32] = Sha256::digest(&map[HEADER..]).into();
     if hash != map[68..100] {
-        return Err(format!(
-            "{FILE_NAME} is damaged: its contents do not match its checksum"
-        ));
+        return Err(format!("{FILE_NAME} is damaged: its contents do not match its checksum"));
     }
     Ok(())
 }
@@ -181,11 +156,7 @@ pub(crate) fn write(
     if let Err(source) = written {
         // Whatever could not be written is of no use; that it may not exist at all is fine.
         let _ = fs::remove_file(&temporary);
-        return Err(EncoderError::File {
-            action: "write",
-            path,
-            source,
-        });
+        return Err(EncoderError::File { action: "write", path, source });
     }
     Ok(path)
 }
@@ -217,19 +188,11 @@ fn write_to(
         }
     }
     io::Seek::rewind(&mut file)?;
-    file.write_all(&header(
-        config,
-        &weights.fingerprint(),
-        &hash.finalize().into(),
-    ))?;
+    file.write_all(&header(config, &weights.fingerprint(), &hash.finalize().into()))?;
     file.sync_all()
 }
 
 /// Makes a rename survive a power cut. Where directories cannot be opened (Windows) there is nothing to do.
 fn sync_directory(dir: &Path) -> io::Result<()> {
-    if cfg!(unix) {
-        File::open(dir)?.sync_all()
-    } else {
-        Ok(())
-    }
+    if cfg!(unix) { File::open(dir)?.sync_all() } else { Ok(()) }
 }

@@ -33,23 +33,15 @@ impl Tokens {
         max_tokens: usize,
         lowercase: bool,
     ) -> Result<Tokens, EncoderError> {
-        let failed = |reason: String| EncoderError::Tokenizer {
-            path: path.to_owned(),
-            reason,
-        };
-        let mut tokenizer =
-            Tokenizer::from_bytes(file::read(path)?).map_err(|error| failed(error.to_string()))?;
+        let failed = |reason: String| EncoderError::Tokenizer { path: path.to_owned(), reason };
+        let mut tokenizer = Tokenizer::from_bytes(file::read(path)?).map_err(|error| failed(error.to_string()))?;
         // The file may ask for truncation to another length and for padding to a fixed one; both would change vectors.
-        tokenizer
-            .with_truncation(None)
-            .map_err(|error| failed(error.to_string()))?;
+        tokenizer.with_truncation(None).map_err(|error| failed(error.to_string()))?;
         tokenizer.with_padding(None);
 
         let known = tokenizer.get_vocab_size(true);
         if known > vocabulary {
-            return Err(failed(format!(
-                "it has {known} tokens, but the model's vocab_size is {vocabulary}"
-            )));
+            return Err(failed(format!("it has {known} tokens, but the model's vocab_size is {vocabulary}")));
         }
         let (prefix, suffix) = special_tokens(&tokenizer).map_err(failed)?;
         let special = prefix.len() + suffix.len();
@@ -61,7 +53,8 @@ impl Tokens {
                 "it adds {special} special tokens, but the model's limit is {max_tokens} tokens"
             )));
         }
-        let lowercases = matches!(tokenizer.get_normalizer(), Some(NormalizerWrapper::BertNormalizer(n)) if n.lowercase);
+        let lowercases =
+            matches!(tokenizer.get_normalizer(), Some(NormalizerWrapper::BertNormalizer(n)) if n.lowercase);
         Ok(Tokens {
             splits_at_whitespace: splits_at_whitespace(&tokenizer),
             lowercase: lowercase && !lowercases,
@@ -109,11 +102,7 @@ impl Tokens {
     fn first(&self, text: &str, room: usize) -> Result<Vec<u32>, EncoderError> {
         let mut target = room.saturating_mul(GENEROUS_BYTES_PER_TOKEN);
         loop {
-            let end = if self.splits_at_whitespace {
-                cut_at_whitespace(text, target)
-            } else {
-                text.len()
-            };
+            let end = if self.splits_at_whitespace { cut_at_whitespace(text, target) } else { text.len() };
             let mut ids = self.plain(&text[..end])?;
             if ids.len() >= room || end == text.len() {
                 ids.truncate(room);
@@ -129,10 +118,8 @@ impl Tokens {
         } else {
             self.tokenizer.encode_fast(text, false)
         };
-        let encoding = encoding.map_err(|error| EncoderError::Tokenize {
-            bytes: text.len(),
-            reason: error.to_string(),
-        })?;
+        let encoding =
+            encoding.map_err(|error| EncoderError::Tokenize { bytes: text.len(), reason: error.to_string() })?;
         Ok(encoding.get_ids().to_vec())
     }
 }
@@ -148,10 +135,7 @@ fn special_tokens(tokenizer: &Tokenizer) -> Result<(Vec<u32>, Vec<u32>), String>
         .windows(plain.len().max(1))
         .position(|window| window == plain)
         .ok_or_else(|| "it does not frame a text in special tokens".to_owned())?;
-    Ok((
-        framed[..start].to_vec(),
-        framed[start + plain.len()..].to_vec(),
-    ))
+    Ok((framed[..start].to_vec(), framed[start + plain.len()..].to_vec()))
 }
 
 /// Whether tokenizing the part of a text before a whitespace character gives the first tokens of the whole.
@@ -160,20 +144,10 @@ fn special_tokens(tokenizer: &Tokenizer) -> Result<(Vec<u32>, Vec<u32>), String>
 /// dropped or stay with the character before them), its pre-tokenizer always splits at whitespace, and words are
 /// tokenized one by one. The exception would be an added token that contains whitespace itself.
 fn splits_at_whitespace(tokenizer: &Tokenizer) -> bool {
-    let normalizer = matches!(
-        tokenizer.get_normalizer(),
-        None | Some(NormalizerWrapper::BertNormalizer(_))
-    );
-    let pre_tokenizer = matches!(
-        tokenizer.get_pre_tokenizer(),
-        Some(PreTokenizerWrapper::BertPreTokenizer(_))
-    );
+    let normalizer = matches!(tokenizer.get_normalizer(), None | Some(NormalizerWrapper::BertNormalizer(_)));
+    let pre_tokenizer = matches!(tokenizer.get_pre_tokenizer(), Some(PreTokenizerWrapper::BertPreTokenizer(_)));
     let added = tokenizer.get_added_tokens_decoder();
-    normalizer
-        && pre_tokenizer
-        && added
-            .values()
-            .all(|token| !token.content.contains(char::is_whitespace))
+    normalizer && pre_tokenizer && added.values().all(|token| !token.content.contains(char::is_whitespace))
 }
 
 /// Where to cut a text into a first part of about `target` bytes: before the first ASCII space or line break from there on,
@@ -184,7 +158,5 @@ fn cut_at_whitespace(text: &str, target: usize) -> usize {
         return text.len();
     };
     // ASCII bytes are never part of a longer UTF-8 sequence, so this is a character boundary.
-    tail.iter()
-        .position(|byte| matches!(byte, b' ' | b'\n'))
-        .map_or(text.len(), |at| target + at)
+    tail.iter().position(|byte| matches!(byte, b' ' | b'\n')).map_or(text.len(), |at| target + at)
 }

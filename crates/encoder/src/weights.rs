@@ -83,11 +83,7 @@ impl Floats {
         let raw = &map[start..start + bytes];
         let in_place = format == Format::F32 && cfg!(target_endian = "little");
         if in_place && bytemuck::try_cast_slice::<u8, f32>(raw).is_ok() {
-            return Floats::Mapped {
-                map: Arc::clone(map),
-                start,
-                bytes,
-            };
+            return Floats::Mapped { map: Arc::clone(map), start, bytes };
         }
         let mut values = vec![0.0; bytes / format.bytes()];
         format.decode(raw, &mut values);
@@ -101,9 +97,7 @@ impl Floats {
 
     pub(crate) fn as_slice(&self) -> &[f32] {
         match self {
-            Floats::Mapped { map, start, bytes } => {
-                bytemuck::cast_slice(&map[*start..start + bytes])
-            }
+            Floats::Mapped { map, start, bytes } => bytemuck::cast_slice(&map[*start..start + bytes]),
             Floats::Owned(values) => values,
         }
     }
@@ -159,30 +153,15 @@ impl Weights {
         let (header, tensors) = SafeTensors::read_metadata(&map).map_err(damaged)?;
         let prefix = ["", "bert."]
             .into_iter()
-            .find(|prefix| {
-                tensors
-                    .info(&format!("{prefix}{WORD_EMBEDDINGS}"))
-                    .is_some()
-            })
+            .find(|prefix| tensors.info(&format!("{prefix}{WORD_EMBEDDINGS}")).is_some())
             .unwrap_or_default();
-        Ok(Weights {
-            path: path.to_owned(),
-            data_start: 8 + header,
-            tensors,
-            prefix,
-            map: Arc::clone(&map),
-        })
+        Ok(Weights { path: path.to_owned(), data_start: 8 + header, tensors, prefix, map: Arc::clone(&map) })
     }
 
     /// A tensor of the given shape, all of it.
     pub(crate) fn floats(&self, name: &str, shape: &[usize]) -> Result<Floats, EncoderError> {
         let place = self.place(name, shape)?;
-        Ok(Floats::new(
-            &self.map,
-            place.start,
-            place.bytes,
-            place.format,
-        ))
+        Ok(Floats::new(&self.map, place.start, place.bytes, place.format))
     }
 
     /// A small tensor, copied.
@@ -193,13 +172,7 @@ impl Weights {
     /// A two-dimensional tensor that is read by rows.
     pub(crate) fn rows(&self, name: &str, rows: usize, width: usize) -> Result<Rows, EncoderError> {
         let place = self.place(name, &[rows, width])?;
-        Ok(Rows {
-            map: Arc::clone(&self.map),
-            start: place.start,
-            format: place.format,
-            rows,
-            width,
-        })
+        Ok(Rows { map: Arc::clone(&self.map), start: place.start, format: place.format, rows, width })
     }
 
     /// What tells this file from another model's: SHA-256 over its length, its header and the first kilobyte of every
@@ -223,10 +196,7 @@ impl Weights {
     fn place(&self, name: &str, shape: &[usize]) -> Result<Place, EncoderError> {
         let name = format!("{}{name}", self.prefix);
         let Some(info) = self.tensors.info(&name) else {
-            return Err(EncoderError::MissingTensor {
-                path: self.path.clone(),
-                name,
-            });
+            return Err(EncoderError::MissingTensor { path: self.path.clone(), name });
         };
         if info.shape != shape {
             return Err(EncoderError::TensorShape {
@@ -242,20 +212,12 @@ impl Weights {
             Dtype::BF16 => Format::Bf16,
             other => {
                 let found = format!("{other:?}");
-                return Err(EncoderError::TensorType {
-                    path: self.path.clone(),
-                    name,
-                    found,
-                });
+                return Err(EncoderError::TensorType { path: self.path.clone(), name, found });
             }
         };
         // `read_metadata` has checked that every range lies inside the file and has the length that its shape and type call for.
         let (start, end) = info.data_offsets;
-        Ok(Place {
-            format,
-            start: self.data_start + start,
-            bytes: end - start,
-        })
+        Ok(Place { format, start: self.data_start + start, bytes: end - start })
     }
 }
 
@@ -282,10 +244,7 @@ mod tests {
     fn every_half_decodes_to_its_value() {
         for half in 0..=u16::MAX {
             let (found, expected) = (f64::from(f16_to_f32(half)), half_by_definition(half));
-            assert!(
-                found == expected || (found.is_nan() && expected.is_nan()),
-                "{half:#06x}: {found} {expected}"
-            );
+            assert!(found == expected || (found.is_nan() && expected.is_nan()), "{half:#06x}: {found} {expected}");
         }
     }
 

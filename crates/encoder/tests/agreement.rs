@@ -6,10 +6,7 @@ use common::{cosine, largest_difference, minilm, references};
 use ragent_encoder::Encoder;
 
 fn embed_one(encoder: &mut Encoder, text: &str) -> Vec<f32> {
-    encoder
-        .embed(&[text], &mut || true)
-        .expect("the text is embedded")
-        .remove(0)
+    encoder.embed(&[text], &mut || true).expect("the text is embedded").remove(0)
 }
 
 #[test]
@@ -17,24 +14,15 @@ fn vectors_agree_with_the_reference() {
     let mut encoder = Encoder::open(&minilm()).expect("the model opens");
     let references = references();
     assert!(references.len() >= 40);
-    let texts: Vec<&str> = references
-        .iter()
-        .map(|reference| reference.text.as_str())
-        .collect();
-    let vectors = encoder
-        .embed(&texts, &mut || true)
-        .expect("the texts are embedded");
+    let texts: Vec<&str> = references.iter().map(|reference| reference.text.as_str()).collect();
+    let vectors = encoder.embed(&texts, &mut || true).expect("the texts are embedded");
     let mut worst = 1.0f64;
     for (reference, vector) in references.iter().zip(&vectors) {
         let cosine = cosine(vector, &reference.vector);
         worst = worst.min(cosine);
         assert!(cosine >= 0.999_999, "{}: cosine {cosine}", reference.name);
         let difference = largest_difference(vector, &reference.vector);
-        assert!(
-            difference < 5e-6,
-            "{}: a number differs by {difference}",
-            reference.name
-        );
+        assert!(difference < 5e-6, "{}: a number differs by {difference}", reference.name);
     }
     println!("lowest cosine {worst:.9}");
 }
@@ -43,12 +31,7 @@ fn vectors_agree_with_the_reference() {
 fn token_counts_agree_with_the_reference() {
     let encoder = Encoder::open(&minilm()).expect("the model opens");
     for reference in references() {
-        assert_eq!(
-            encoder.count_tokens(&reference.text),
-            reference.tokens,
-            "{}",
-            reference.name
-        );
+        assert_eq!(encoder.count_tokens(&reference.text), reference.tokens, "{}", reference.name);
     }
 }
 
@@ -63,27 +46,16 @@ fn limits_are_those_of_the_model() {
 fn the_vector_of_a_text_does_not_depend_on_its_neighbours() {
     let mut encoder = Encoder::open(&minilm()).expect("the model opens");
     let references = references();
-    let texts: Vec<&str> = references
-        .iter()
-        .map(|reference| reference.text.as_str())
-        .collect();
-    let together = encoder
-        .embed(&texts, &mut || true)
-        .expect("the texts are embedded");
+    let texts: Vec<&str> = references.iter().map(|reference| reference.text.as_str()).collect();
+    let together = encoder.embed(&texts, &mut || true).expect("the texts are embedded");
     let reversed: Vec<&str> = texts.iter().rev().copied().collect();
-    let mut backwards = encoder
-        .embed(&reversed, &mut || true)
-        .expect("the texts are embedded");
+    let mut backwards = encoder.embed(&reversed, &mut || true).expect("the texts are embedded");
     backwards.reverse();
     for (index, text) in texts.iter().enumerate() {
         let alone = embed_one(&mut encoder, text);
         for other in [&together[index], &backwards[index]] {
             let difference = largest_difference(&alone, other);
-            assert!(
-                difference <= 1e-6,
-                "{}: differs by {difference}",
-                references[index].name
-            );
+            assert!(difference <= 1e-6, "{}: differs by {difference}", references[index].name);
         }
     }
 }

@@ -10,12 +10,7 @@ With --check, compares an existing model.ragent with its checksum and with model
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let result = match arguments
-        .iter()
-        .map(String::as_str)
-        .collect::<Vec<_>>()
-        .as_slice()
-    {
+    let result = match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["--help" | "-h"] => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;

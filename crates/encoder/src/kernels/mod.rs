@@ -123,11 +123,7 @@ impl Target for Avx2 {
 struct Baseline;
 impl Target for Baseline {
     const FUSED: bool = cfg!(target_arch = "aarch64");
-    const TILE: (usize, usize) = if cfg!(target_arch = "aarch64") {
-        (6, 16)
-    } else {
-        (4, 8)
-    };
+    const TILE: (usize, usize) = if cfg!(target_arch = "aarch64") { (6, 16) } else { (4, 8) };
 }
 
 /// Numbers that the loops work on side by side; rows of scores are padded to a multiple of this.
@@ -146,12 +142,7 @@ impl<'a> Matrix<'a> {
     /// Panics if the slice is too short for the matrix.
     pub(crate) fn new(values: &'a [f32], rows: usize, columns: usize, stride: usize) -> Matrix<'a> {
         assert_fits(values.len(), rows, columns, stride);
-        Matrix {
-            values,
-            rows,
-            columns,
-            stride,
-        }
+        Matrix { values, rows, columns, stride }
     }
 }
 
@@ -165,35 +156,19 @@ pub(crate) struct MatrixMut<'a> {
 
 impl<'a> MatrixMut<'a> {
     /// Panics if the slice is too short for the matrix.
-    pub(crate) fn new(
-        values: &'a mut [f32],
-        rows: usize,
-        columns: usize,
-        stride: usize,
-    ) -> MatrixMut<'a> {
+    pub(crate) fn new(values: &'a mut [f32], rows: usize, columns: usize, stride: usize) -> MatrixMut<'a> {
         assert_fits(values.len(), rows, columns, stride);
-        MatrixMut {
-            values,
-            rows,
-            columns,
-            stride,
-        }
+        MatrixMut { values, rows, columns, stride }
     }
 }
 
 fn assert_fits(len: usize, rows: usize, columns: usize, stride: usize) {
-    let needed = if rows == 0 {
-        0
-    } else {
-        (rows - 1) * stride + columns
-    };
-    assert!(
-        columns <= stride && needed <= len,
-        "{rows}×{columns} (stride {stride}) does not fit in {len} numbers"
-    );
+    let needed = if rows == 0 { 0 } else { (rows - 1) * stride + columns };
+    assert!(columns <= stride && needed <= len, "{rows}×{columns} (stride {stride}) does not fit in {len} numbers");
 }
 
-/// The number of outputs of a linear layer that are computed together.
+/// The number of outputs of a linear layer that are computed together. Prepared files are written in panels of this
+/// width: another width is another version of their format.
 pub(crate) const PANEL: usize = 32;
 
 /// How the numbers of the weights of a linear layer lie.
@@ -221,20 +196,9 @@ impl Isa {
     /// `panel` has room for `PANEL * a.columns` numbers, which are overwritten if the layout is not panels already.
     ///
     /// Panics if the sizes do not fit.
-    pub(crate) fn linear(
-        self,
-        a: Matrix<'_>,
-        weights: &[f32],
-        layout: Layout,
-        panel: &mut [f32],
-        out: MatrixMut<'_>,
-    ) {
+    pub(crate) fn linear(self, a: Matrix<'_>, weights: &[f32], layout: Layout, panel: &mut [f32], out: MatrixMut<'_>) {
         let inputs = a.columns;
-        assert_eq!(
-            weights.len(),
-            inputs * out.columns,
-            "a linear layer's sizes do not fit"
-        );
+        assert_eq!(weights.len(), inputs * out.columns, "a linear layer's sizes do not fit");
         for (index, weights) in weights.chunks(PANEL * inputs).enumerate() {
             let (first, width) = (index * PANEL, weights.len() / inputs);
             let weights = match layout {

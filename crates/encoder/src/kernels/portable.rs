@@ -33,10 +33,7 @@ fn exp<T: Target>(x: f32) -> f32 {
     p = fma::<T>(p, r, 1.666_666_5e-1);
     p = fma::<T>(p, r, 0.5);
     let y = fma::<T>(p, r * r, r) + 1.0;
-    let exponent = shifted
-        .to_bits()
-        .wrapping_sub(ROUND.to_bits())
-        .wrapping_add(127);
+    let exponent = shifted.to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127);
     y * f32::from_bits(exponent << 23)
 }
 
@@ -83,11 +80,7 @@ pub(super) fn add_bias<T: Target>(x: &mut [f32], bias: &[f32]) {
 }
 
 #[inline(always)]
-pub(super) fn add_bias_and_activate<T: Target>(
-    x: &mut [f32],
-    bias: &[f32],
-    activation: Activation,
-) {
+pub(super) fn add_bias_and_activate<T: Target>(x: &mut [f32], bias: &[f32], activation: Activation) {
     for row in x.chunks_exact_mut(bias.len()) {
         match activation {
             Activation::Gelu => {
@@ -152,13 +145,7 @@ fn squares<T: Target>(x: &[f32], mean: f32) -> f32 {
 }
 
 #[inline(always)]
-pub(super) fn add_and_normalize<T: Target>(
-    x: &mut [f32],
-    add: &[f32],
-    gain: &[f32],
-    bias: &[f32],
-    epsilon: f32,
-) {
+pub(super) fn add_and_normalize<T: Target>(x: &mut [f32], add: &[f32], gain: &[f32], bias: &[f32], epsilon: f32) {
     let width = gain.len();
     for (row, add) in x.chunks_exact_mut(width).zip(add.chunks_exact(width)) {
         for (value, add) in row.iter_mut().zip(add) {
@@ -173,53 +160,41 @@ pub(super) fn add_and_normalize<T: Target>(
     }
 }
 
+/// The largest of the numbers, of which there are a multiple of `LANES`; a NaN is passed over.
+#[inline(always)]
+fn largest(x: &[f32]) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    for chunk in x.as_chunks::<LANES>().0 {
+        for lane in 0..LANES {
+            lanes[lane] = if chunk[lane] > lanes[lane] { chunk[lane] } else { lanes[lane] };
+        }
+    }
+    let mut largest = f32::NEG_INFINITY;
+    for lane in lanes {
+        largest = if lane > largest { lane } else { largest };
+    }
+    largest
+}
+
 #[inline(always)]
 pub(super) fn softmax<T: Target>(x: &mut [f32], width: usize, valid: usize, scale: f32) {
     for row in x.chunks_exact_mut(width) {
         row[valid..].fill(f32::NEG_INFINITY);
-        let chunks = row.as_chunks_mut::<LANES>().0;
-        let mut lanes = [f32::NEG_INFINITY; LANES];
-        for chunk in chunks.iter() {
-            for lane in 0..LANES {
-                lanes[lane] = if chunk[lane] > lanes[lane] {
-                    chunk[lane]
-                } else {
-                    lanes[lane]
-                };
-            }
+        // `scale` is positive, so no power is above 1. What stands after `valid` becomes e⁻⁸⁷, nothing beside that 1.
+        let largest = largest(row);
+        for value in row.iter_mut() {
+            *value = exp::<T>((*value - largest) * scale);
         }
-        let mut largest = f32::NEG_INFINITY;
-        for lane in lanes {
-            largest = if lane > largest { lane } else { largest };
-        }
-        // `scale` is positive. What stands after `valid` becomes e⁻⁸⁷, nothing beside the 1 of the largest.
-        let mut lanes = [0.0f32; LANES];
-        for chunk in chunks.iter_mut() {
-            for lane in 0..LANES {
-                let power = exp::<T>((chunk[lane] - largest) * scale);
-                chunk[lane] = power;
-                lanes[lane] += power;
-            }
-        }
-        let mut total = 0.0;
-        for lane in lanes {
-            total += lane;
-        }
-        let factor = 1.0 / total;
-        for chunk in chunks {
-            for lane in 0..LANES {
-                chunk[lane] *= factor;
-            }
+        let factor = 1.0 / sum(row);
+        for value in row.iter_mut() {
+            *value *= factor;
         }
     }
 }
 
 #[inline(always)]
 pub(super) fn multiply<T: Target>(a: Matrix<'_>, b: Matrix<'_>, out: MatrixMut<'_>) {
-    assert!(
-        a.rows == out.rows && b.columns == out.columns && a.columns == b.rows,
-        "a product's sizes do not fit"
-    );
+    assert!(a.rows == out.rows && b.columns == out.columns && a.columns == b.rows, "a product's sizes do not fit");
     let (rows, columns) = T::TILE;
     let tiles = out.rows.div_ceil(rows);
     let mut row = 0;
@@ -320,12 +295,7 @@ impl Tile {
         let mut sums = [[0.0f32; COLUMNS]; ROWS];
         for step in 0..self.depth {
             // SAFETY: `step < depth`, so this is row `step` of `b`, which has `COLUMNS` numbers from here.
-            let b = unsafe {
-                self.b
-                    .add(step * self.b_stride)
-                    .cast::<[f32; COLUMNS]>()
-                    .read_unaligned()
-            };
+            let b = unsafe { self.b.add(step * self.b_stride).cast::<[f32; COLUMNS]>().read_unaligned() };
             for row in 0..ROWS {
                 // SAFETY: `row < ROWS` and `step < depth`, so this is a number of `a`.
                 let a = unsafe { self.a.add(row * self.a_stride + step).read() };
@@ -336,12 +306,7 @@ impl Tile {
         }
         for (row, sums) in sums.iter().enumerate() {
             // SAFETY: `row < ROWS`, so this is a row of `out`, which has `COLUMNS` numbers from here.
-            unsafe {
-                self.out
-                    .add(row * self.out_stride)
-                    .cast::<[f32; COLUMNS]>()
-                    .write_unaligned(*sums)
-            };
+            unsafe { self.out.add(row * self.out_stride).cast::<[f32; COLUMNS]>().write_unaligned(*sums) };
         }
     }
 }
