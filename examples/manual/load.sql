@@ -50,13 +50,16 @@ CREATE FUNCTION pg_temp.text_of(html text) RETURNS text LANGUAGE sql AS $$
            '\n\s*\n[ ]?(?=\S)|\n\s*\n', E'\n\n', 'g'))
 $$;
 
--- The page's own text: without its head, the navigation at both ends, tables of contents, scripts and styles.
+-- The page's own text: without its head, the navigation at both ends and the table of contents. One step each, because
+-- an expression with alternatives would match as much as it can.
 CREATE FUNCTION pg_temp.content_of(page text) RETURNS text LANGUAGE sql AS $$
   SELECT regexp_replace(
     regexp_replace(
-      regexp_replace(page, '^.*<body[^>]*>(\s*<div class="navheader">.*?<hr[^>]*>\s*</div>)?', ''),
+      regexp_replace(
+        regexp_replace(page, '^.*<body[^>]*>', ''),
+        '^<div class="navheader">.*?</div>', ''),
       '<div class="navfooter">.*$|</body>.*$', ''),
-    '<div class="toc">.*?</div>|<script[ >].*?</script>|<style[ >].*?</style>', '', 'g')
+    '<div class="toc">.*?</div>', '', 'g')
 $$;
 
 CREATE FUNCTION pg_temp.title_of(page text) RETURNS text LANGUAGE sql AS $$
