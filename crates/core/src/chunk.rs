@@ -56,10 +56,7 @@ pub fn split(text: &str, o: &ChunkOptions, count: &dyn Fn(&str) -> usize) -> Vec
     let (mut first, mut fresh) = (0, 0);
     while fresh < units.len() {
         let (begin, end, tokens) = fill(&text, &units, first, fresh, max, count);
-        chunks.push(Chunk {
-            text: text[units[begin].range.start..units[end - 1].range.end].to_owned(),
-            tokens,
-        });
+        chunks.push(Chunk { text: text[units[begin].range.start..units[end - 1].range.end].to_owned(), tokens });
         fresh = end;
         first = overlap_start(&units, begin, end, overlap);
     }
@@ -88,9 +85,7 @@ fn tidy(text: &str) -> String {
     let mut rest = text;
     while let Some(at) = rest.find(blank) {
         out.push_str(&rest[..at]);
-        let run_end = rest[at..]
-            .find(|c| !blank(c))
-            .map_or(rest.len(), |n| at + n);
+        let run_end = rest[at..].find(|c| !blank(c)).map_or(rest.len(), |n| at + n);
         let run = &rest[at..run_end];
         let breaks = run.matches('\n').count().max(run.matches('\r').count());
         let tail = run.rsplit(['\n', '\r']).next().unwrap_or_default();
@@ -117,9 +112,7 @@ fn units(text: &str, max: usize, count: &dyn Fn(&str) -> usize) -> Vec<Unit> {
     let sentences = sentences(text);
     for (i, range) in sentences.iter().enumerate() {
         let opens = previous_end.is_none_or(|end: usize| text[end..range.start].contains("\n\n"));
-        let closes = sentences
-            .get(i + 1)
-            .is_none_or(|next| text[range.end..next.start].contains("\n\n"));
+        let closes = sentences.get(i + 1).is_none_or(|next| text[range.end..next.start].contains("\n\n"));
         previous_end = Some(range.end);
         let sentence = &text[range.clone()];
         let tokens = count(sentence);
@@ -129,22 +122,14 @@ fn units(text: &str, max: usize, count: &dyn Fn(&str) -> usize) -> Vec<Unit> {
             units[before].opens = opens;
         } else {
             let heading = opens && closes && is_heading(sentence);
-            units.push(Unit {
-                range: range.clone(),
-                tokens,
-                opens,
-                whole: true,
-                heading,
-            });
+            units.push(Unit { range: range.clone(), tokens, opens, whole: true, heading });
         }
     }
     units
 }
 
 fn is_heading(line: &str) -> bool {
-    line.len() <= 100
-        && !line.contains('\n')
-        && !line.ends_with(['.', '!', '?', ':', ';', '…', '。', '！', '？', ','])
+    line.len() <= 100 && !line.contains('\n') && !line.ends_with(['.', '!', '?', ':', ';', '…', '。', '！', '？', ','])
 }
 
 /// Divides a stretch with more than `max` tokens into parts of about a quarter of that, by its mean length of a token, so that
@@ -173,13 +158,7 @@ fn divide(
         if tokens > max && text[part.clone()].chars().nth(1).is_some() {
             divide(text, part, tokens, max, count, out);
         } else {
-            out.push(Unit {
-                range: part,
-                tokens,
-                opens: false,
-                whole: false,
-                heading: false,
-            });
+            out.push(Unit { range: part, tokens, opens: false, whole: false, heading: false });
         }
     }
 }
@@ -205,12 +184,7 @@ fn cut(text: &str, start: usize, end: usize, step: usize) -> usize {
         middle += 1;
     }
     if let Some(blank) = text[middle..at].rfind(char::is_whitespace) {
-        let after = middle
-            + blank
-            + text[middle + blank..]
-                .chars()
-                .next()
-                .map_or(1, char::len_utf8);
+        let after = middle + blank + text[middle + blank..].chars().next().map_or(1, char::len_utf8);
         if after > start {
             return after;
         }
@@ -309,7 +283,7 @@ fn overlap_start(units: &[Unit], begin: usize, end: usize, overlap: usize) -> us
 ///
 /// ```
 /// use ragent_core::chunk::approximate_tokens;
-/// assert_eq!(approximate_tokens("A short sentence."), 5);
+/// assert_eq!(approximate_tokens("A short sentence."), 6);
 /// ```
 pub fn approximate_tokens(text: &str) -> usize {
     #[derive(Clone, Copy, PartialEq)]
@@ -363,23 +337,11 @@ mod tests {
     }
 
     fn texts(text: &str, max_tokens: usize, overlap_tokens: usize) -> Vec<String> {
-        split(
-            text,
-            &ChunkOptions {
-                max_tokens,
-                overlap_tokens,
-            },
-            &words,
-        )
-        .into_iter()
-        .map(|c| c.text)
-        .collect()
+        split(text, &ChunkOptions { max_tokens, overlap_tokens }, &words).into_iter().map(|c| c.text).collect()
     }
 
     fn visible(text: &str) -> Vec<char> {
-        text.chars()
-            .filter(|c| !c.is_whitespace() && *c != '\0')
-            .collect()
+        text.chars().filter(|c| !c.is_whitespace() && *c != '\0').collect()
     }
 
     /// Every visible character of `text` stands in the chunks, in order: chunks without overlap put together are the text.
@@ -398,21 +360,12 @@ mod tests {
             assert!(!part.is_empty(), "blank chunk");
             reached = reached
                 .iter()
-                .flat_map(|&r| {
-                    (r.saturating_sub(part.len() - 1)..=r).filter(|&s| all[s..].starts_with(&part))
-                })
+                .flat_map(|&r| (r.saturating_sub(part.len() - 1)..=r).filter(|&s| all[s..].starts_with(&part)))
                 .map(|start| start + part.len())
                 .collect();
-            assert!(
-                !reached.is_empty(),
-                "{:?} is no stretch of {text:?}",
-                chunk.text
-            );
+            assert!(!reached.is_empty(), "{:?} is no stretch of {text:?}", chunk.text);
         }
-        assert!(
-            reached.contains(&all.len()),
-            "characters are missing from {chunks:?} of {text:?}"
-        );
+        assert!(reached.contains(&all.len()), "characters are missing from {chunks:?} of {text:?}");
     }
 
     #[test]
@@ -424,77 +377,40 @@ mod tests {
 
     #[test]
     fn short_text_is_one_chunk_as_it_stands() {
-        assert_eq!(
-            texts("  One.\n\n  Two,\tthree. ", 10, 2),
-            ["One.\n\n  Two,\tthree."]
-        );
+        assert_eq!(texts("  One.\n\n  Two,\tthree. ", 10, 2), ["One.\n\n  Two,\tthree."]);
     }
 
     #[test]
     fn a_chunk_ends_between_paragraphs_when_little_is_lost() {
         let text = "A b c d. E f g h.\n\nI j. K l m n o p.";
-        assert_eq!(
-            texts(text, 11, 0),
-            ["A b c d. E f g h.", "I j. K l m n o p."]
-        );
+        assert_eq!(texts(text, 11, 0), ["A b c d. E f g h.", "I j. K l m n o p."]);
     }
 
     #[test]
     fn a_chunk_ends_between_sentences_when_a_paragraph_is_too_long() {
-        assert_eq!(
-            texts("a b c. d e f. g h i. j k.", 7, 0),
-            ["a b c. d e f.", "g h i. j k."]
-        );
+        assert_eq!(texts("a b c. d e f. g h i. j k.", 7, 0), ["a b c. d e f.", "g h i. j k."]);
     }
 
     #[test]
     fn a_heading_goes_with_what_follows_it() {
-        assert_eq!(
-            texts("a b c d.\n\nHeading\n\ne f g h i.", 7, 0),
-            ["a b c d.", "Heading\n\ne f g h i."]
-        );
+        assert_eq!(texts("a b c d.\n\nHeading\n\ne f g h i.", 7, 0), ["a b c d.", "Heading\n\ne f g h i."]);
     }
 
     #[test]
     fn overlap_repeats_whole_sentences_and_never_makes_a_chunk_too_long() {
-        assert_eq!(
-            texts("A b c. D e. F g h. I j.", 6, 2),
-            ["A b c. D e.", "D e. F g h.", "I j."]
-        );
+        assert_eq!(texts("A b c. D e. F g h. I j.", 6, 2), ["A b c. D e.", "D e. F g h.", "I j."]);
         // Five tokens of overlap are clamped to half of six, and the sentence that does not fit beside the new one goes.
-        assert_eq!(
-            texts("A b c. D e f. G h i j.", 6, 5),
-            ["A b c. D e f.", "G h i j."]
-        );
-        assert_eq!(
-            texts("A b. C d. E f. G h.", 4, 99),
-            ["A b. C d.", "C d. E f.", "E f. G h."]
-        );
+        assert_eq!(texts("A b c. D e f. G h i j.", 6, 5), ["A b c. D e f.", "G h i j."]);
+        assert_eq!(texts("A b. C d. E f. G h.", 4, 99), ["A b. C d.", "C d. E f.", "E f. G h."]);
     }
 
     #[test]
     fn a_giant_sentence_is_cut_between_words() {
-        let text = (0..100)
-            .map(|i| format!("w{i}"))
-            .collect::<Vec<_>>()
-            .join(" ");
-        let chunks = split(
-            &text,
-            &ChunkOptions {
-                max_tokens: 8,
-                overlap_tokens: 2,
-            },
-            &words,
-        );
+        let text = (0..100).map(|i| format!("w{i}")).collect::<Vec<_>>().join(" ");
+        let chunks = split(&text, &ChunkOptions { max_tokens: 8, overlap_tokens: 2 }, &words);
         assert_complete(&text, &chunks);
         assert!(chunks.iter().all(|c| c.tokens <= 8));
-        assert!(
-            chunks
-                .iter()
-                .flat_map(|c| c.text.split(' '))
-                .all(|w| w.starts_with('w')),
-            "{chunks:?}"
-        );
+        assert!(chunks.iter().flat_map(|c| c.text.split(' ')).all(|w| w.starts_with('w')), "{chunks:?}");
         assert!(chunks.len() <= 18, "{} chunks for 100 words", chunks.len());
     }
 
@@ -502,41 +418,20 @@ mod tests {
     fn an_unbroken_run_is_cut_between_graphemes() {
         let family = "👨‍👩‍👧‍👦";
         let text = family.repeat(200) + &"e\u{301}".repeat(300);
-        let chunks = split(
-            &text,
-            &ChunkOptions {
-                max_tokens: 20,
-                overlap_tokens: 5,
-            },
-            &chars,
-        );
+        let chunks = split(&text, &ChunkOptions { max_tokens: 20, overlap_tokens: 5 }, &chars);
         assert_complete(&text, &chunks);
         for chunk in &chunks {
             assert!(chunk.tokens <= 20);
-            assert!(
-                !chunk.text.starts_with(['\u{301}', '\u{200d}']),
-                "{:?}",
-                chunk.text
-            );
+            assert!(!chunk.text.starts_with(['\u{301}', '\u{200d}']), "{:?}", chunk.text);
         }
     }
 
     #[test]
     fn a_single_character_longer_than_a_chunk_stands_alone() {
         let bytes = |text: &str| text.len();
-        let chunks = split(
-            "日本a",
-            &ChunkOptions {
-                max_tokens: 1,
-                overlap_tokens: 0,
-            },
-            &bytes,
-        );
+        let chunks = split("日本a", &ChunkOptions { max_tokens: 1, overlap_tokens: 0 }, &bytes);
         assert_eq!(
-            chunks
-                .iter()
-                .map(|c| (c.text.as_str(), c.tokens))
-                .collect::<Vec<_>>(),
+            chunks.iter().map(|c| (c.text.as_str(), c.tokens)).collect::<Vec<_>>(),
             [("日", 3), ("本", 3), ("a", 1)]
         );
     }
@@ -544,32 +439,16 @@ mod tests {
     #[test]
     fn parts_that_do_not_add_up_are_counted_as_a_whole() {
         // Each blank and line break is a token too, as in byte-level tokenisers.
-        let with_blanks =
-            |text: &str| text.split_whitespace().count() + text.matches([' ', '\n']).count();
+        let with_blanks = |text: &str| text.split_whitespace().count() + text.matches([' ', '\n']).count();
         let text = "Aa. Bb. Cc.\n\nDd. Ee. Ff. Gg. Hh.";
-        let chunks = split(
-            text,
-            &ChunkOptions {
-                max_tokens: 5,
-                overlap_tokens: 2,
-            },
-            &with_blanks,
-        );
-        assert!(
-            chunks
-                .iter()
-                .all(|c| c.tokens <= 5 && c.tokens == with_blanks(&c.text)),
-            "{chunks:?}"
-        );
+        let chunks = split(text, &ChunkOptions { max_tokens: 5, overlap_tokens: 2 }, &with_blanks);
+        assert!(chunks.iter().all(|c| c.tokens <= 5 && c.tokens == with_blanks(&c.text)), "{chunks:?}");
         assert_covered(text, &chunks);
     }
 
     #[test]
     fn line_ends_nuls_and_long_blanks_are_tidied() {
-        assert_eq!(
-            texts("a\r\nb\r\n\r\nc\0d\r\r\re", 10, 0),
-            ["a\nb\n\nc d\n\ne"]
-        );
+        assert_eq!(texts("a\r\nb\r\n\r\nc\0d\r\r\re", 10, 0), ["a\nb\n\nc d\n\ne"]);
         let wide = format!("a.{}b.{}c.", " ".repeat(5000), "\n".repeat(5000));
         assert_eq!(texts(&wide, 10, 0), ["a. b.\n\nc."]);
     }
@@ -619,22 +498,13 @@ mod tests {
             "\u{200b}",
             "�",
         ];
-        let counters: [(&str, &dyn Fn(&str) -> usize); 4] = [
-            ("words", &words),
-            ("chars", &chars),
-            ("approximate", &approximate_tokens),
-            ("bytes", &|t: &str| t.len()),
-        ];
+        let counters: [(&str, &dyn Fn(&str) -> usize); 4] =
+            [("words", &words), ("chars", &chars), ("approximate", &approximate_tokens), ("bytes", &|t: &str| t.len())];
         let mut random = Random(7);
         for case in 0..3000 {
-            let text: String = (0..random.below(60))
-                .map(|_| PARTS[random.below(PARTS.len())])
-                .collect();
+            let text: String = (0..random.below(60)).map(|_| PARTS[random.below(PARTS.len())]).collect();
             let overlap_tokens = if case % 3 == 0 { 0 } else { random.below(40) };
-            let o = ChunkOptions {
-                max_tokens: random.below(30),
-                overlap_tokens,
-            };
+            let o = ChunkOptions { max_tokens: random.below(30), overlap_tokens };
             let (name, count) = counters[case % 4];
             let chunks = split(&text, &o, count);
             assert_covered(&text, &chunks);
@@ -644,10 +514,7 @@ mod tests {
             assert_eq!(chunks, split(&text, &o, count));
             for chunk in &chunks {
                 let fits = chunk.tokens <= o.max_tokens.max(1) || chunk.text.chars().count() == 1;
-                assert!(
-                    fits && chunk.tokens == count(&chunk.text),
-                    "{name} {o:?} {chunk:?} of {text:?}"
-                );
+                assert!(fits && chunk.tokens == count(&chunk.text), "{name} {o:?} {chunk:?} of {text:?}");
                 assert_eq!(chunk.text, chunk.text.trim());
             }
         }
@@ -673,14 +540,7 @@ mod tests {
                 calls.set(calls.get() + 1);
                 approximate_tokens(t)
             };
-            let chunks = split(
-                &text,
-                &ChunkOptions {
-                    max_tokens: 400,
-                    overlap_tokens: 0,
-                },
-                &count,
-            );
+            let chunks = split(&text, &ChunkOptions { max_tokens: 400, overlap_tokens: 0 }, &count);
             let name: String = text.trim_start().chars().take(12).collect();
             assert_complete(&text, &chunks);
             assert!(chunks.len() > 100, "{name}: {} chunks", chunks.len());

@@ -19,8 +19,7 @@ pub const DONT_KNOW: &str = "I don't know: the available data does not answer th
 pub const NUDGE: &str = "Your reply was empty. Answer the question now, with the markers of the passages it rests on, or say that you do not know.";
 
 /// What each tool message of the last round ends with.
-pub const NO_MORE_SEARCHES: &str =
-    "No more searches are possible. Answer now from the passages you have.";
+pub const NO_MORE_SEARCHES: &str = "No more searches are possible. Answer now from the passages you have.";
 
 /// A search tool under the name that the model knows it by.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,11 +79,7 @@ pub fn system(tools: &[NamedTool], limits: &Limits) -> String {
 
 /// A collection's description for the model, at most `max` characters on one line.
 fn describe(tool: &NamedTool, max: usize) -> String {
-    let words = tool
-        .description
-        .split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ");
+    let words = tool.description.split_whitespace().collect::<Vec<_>>().join(" ");
     if words.is_empty() {
         format!("the collection \"{}\"", shorten(&tool.collection, 100))
     } else {
@@ -187,10 +182,9 @@ const RESULTS_END: &str = "</search_results>\n";
 /// Writes a tool's message.
 pub fn render(message: &ToolMessage) -> String {
     let (mut out, notice) = match message {
-        ToolMessage::Error { message, notice } => (
-            format!("<search_error>{}</search_error>\n", escape(message)),
-            notice,
-        ),
+        ToolMessage::Error { message, notice } => {
+            (format!("<search_error>{}</search_error>\n", escape(message)), notice)
+        }
         ToolMessage::Results(report) => (render_report(report), &report.notice),
     };
     if let Some(notice) = notice {
@@ -200,27 +194,15 @@ pub fn render(message: &ToolMessage) -> String {
 }
 
 fn render_report(report: &SearchReport) -> String {
-    let mut out = format!(
-        "<search_results collection=\"{}\" query=\"{}\">\n",
-        escape(&report.collection),
-        escape(&report.query)
-    );
+    let mut out =
+        format!("<search_results collection=\"{}\" query=\"{}\">\n", escape(&report.collection), escape(&report.query));
     if report.passages.is_empty() && report.omitted == 0 {
         out.push_str(NOTHING_FOUND);
     }
     for passage in &report.passages {
         match passage {
-            Passage::New {
-                number,
-                title,
-                score,
-                text,
-                cut,
-            } => {
-                out.push_str(&format!(
-                    "<passage n=\"{number}\" score=\"{:.4}\"",
-                    finite(*score)
-                ));
+            Passage::New { number, title, score, text, cut } => {
+                out.push_str(&format!("<passage n=\"{number}\" score=\"{:.4}\"", finite(*score)));
                 if let Some(title) = title {
                     out.push_str(&format!(" title=\"{}\"", escape(title)));
                 }
@@ -230,18 +212,12 @@ fn render_report(report: &SearchReport) -> String {
                 out.push_str(&format!(">\n{}\n</passage>\n", escape_text(text)));
             }
             Passage::Shown { number, score } => {
-                out.push_str(&format!(
-                    "<passage n=\"{number}\" score=\"{:.4}\" shown=\"before\"/>\n",
-                    finite(*score)
-                ));
+                out.push_str(&format!("<passage n=\"{number}\" score=\"{:.4}\" shown=\"before\"/>\n", finite(*score)));
             }
         }
     }
     if report.omitted > 0 {
-        out.push_str(&format!(
-            "<left_out passages=\"{}\" reason=\"limit of text reached\"/>\n",
-            report.omitted
-        ));
+        out.push_str(&format!("<left_out passages=\"{}\" reason=\"limit of text reached\"/>\n", report.omitted));
     }
     out.push_str(RESULTS_END);
     out
@@ -256,10 +232,7 @@ pub fn parse(text: &str) -> Option<ToolMessage> {
     let notice = |rest: &str| (!rest.is_empty()).then(|| unescape(rest));
     if let Some(rest) = text.strip_prefix("<search_error>") {
         let (message, rest) = rest.split_once("</search_error>\n")?;
-        return Some(ToolMessage::Error {
-            message: unescape(message),
-            notice: notice(rest),
-        });
+        return Some(ToolMessage::Error { message: unescape(message), notice: notice(rest) });
     }
     let rest = text.strip_prefix("<search_results ")?;
     let (head, mut rest) = rest.split_once(">\n")?;
@@ -296,29 +269,14 @@ fn parse_passage(text: &str) -> Option<(Passage, &str)> {
     }
     let (body, rest) = rest.split_once("\n</passage>\n")?;
     let title = attribute(head, "title");
-    Some((
-        Passage::New {
-            number,
-            title,
-            score,
-            text: unescape(body),
-            cut: attribute(head, "end").is_some(),
-        },
-        rest,
-    ))
+    Some((Passage::New { number, title, score, text: unescape(body), cut: attribute(head, "end").is_some() }, rest))
 }
 
 /// The value of `name="…"` in a tag.
 fn attribute(head: &str, name: &str) -> Option<String> {
     let open = format!("{name}=\"");
-    let start = if head.starts_with(&open) {
-        open.len()
-    } else {
-        head.find(&format!(" {open}"))? + 1 + open.len()
-    };
-    head[start..]
-        .split_once('"')
-        .map(|(value, _)| unescape(value))
+    let start = if head.starts_with(&open) { open.len() } else { head.find(&format!(" {open}"))? + 1 + open.len() };
+    head[start..].split_once('"').map(|(value, _)| unescape(value))
 }
 
 /// The characters that mean something in the format, and what stands for them.
@@ -343,9 +301,7 @@ fn escape_text(text: &str) -> String {
     escape_if(text, |c, rest| match c {
         '\n' | '\r' | '"' => false,
         // A marker is a number in brackets; code such as `a[i]` and `ARRAY[x]` stays readable.
-        '[' => rest
-            .trim_start()
-            .starts_with(|c: char| c.is_numeric() || c == '^' || c == '†'),
+        '[' => rest.trim_start().starts_with(|c: char| c.is_numeric() || c == '^' || c == '†'),
         _ => true,
     })
 }
@@ -387,13 +343,7 @@ mod tests {
     use super::*;
 
     fn passage(number: u32, text: &str) -> Passage {
-        Passage::New {
-            number,
-            title: Some(text.into()),
-            score: 0.5,
-            text: text.into(),
-            cut: number.is_multiple_of(2),
-        }
+        Passage::New { number, title: Some(text.into()), score: 0.5, text: text.into(), cut: number.is_multiple_of(2) }
     }
 
     const HOSTILE: &[&str] = &[
@@ -417,37 +367,16 @@ mod tests {
             let report = SearchReport {
                 collection: (*text).into(),
                 query: format!("q {text}"),
-                passages: vec![
-                    passage(1, text),
-                    Passage::Shown {
-                        number: 3,
-                        score: -0.25,
-                    },
-                    passage(2, text),
-                ],
+                passages: vec![passage(1, text), Passage::Shown { number: 3, score: -0.25 }, passage(2, text)],
                 omitted: 4,
                 notice: Some(format!("n{text}")),
             };
             let message = ToolMessage::Results(report);
-            assert_eq!(
-                parse(&render(&message)).as_ref(),
-                Some(&message),
-                "{text:?}"
-            );
-            let message = ToolMessage::Error {
-                message: (*text).into(),
-                notice: None,
-            };
-            assert_eq!(
-                parse(&render(&message)).as_ref(),
-                Some(&message),
-                "{text:?}"
-            );
+            assert_eq!(parse(&render(&message)).as_ref(), Some(&message), "{text:?}");
+            let message = ToolMessage::Error { message: (*text).into(), notice: None };
+            assert_eq!(parse(&render(&message)).as_ref(), Some(&message), "{text:?}");
         }
-        let empty = ToolMessage::Results(SearchReport {
-            collection: "c".into(),
-            ..Default::default()
-        });
+        let empty = ToolMessage::Results(SearchReport { collection: "c".into(), ..Default::default() });
         assert_eq!(parse(&render(&empty)).as_ref(), Some(&empty));
     }
 
@@ -455,21 +384,11 @@ mod tests {
     fn retrieved_text_cannot_close_its_passage_or_forge_a_marker() {
         for text in HOSTILE {
             let passages = vec![passage(1, text)];
-            let rendered = render(&ToolMessage::Results(SearchReport {
-                passages,
-                ..Default::default()
-            }));
+            let rendered = render(&ToolMessage::Results(SearchReport { passages, ..Default::default() }));
             assert_eq!(rendered.matches("<passage ").count(), 1, "{rendered}");
             assert_eq!(rendered.matches("</passage>").count(), 1, "{rendered}");
-            assert_eq!(
-                rendered.matches("</search_results>").count(),
-                1,
-                "{rendered}"
-            );
-            assert!(
-                !rendered.contains("[7]") && !rendered.contains("[1]") && !rendered.contains('【'),
-                "{rendered}"
-            );
+            assert_eq!(rendered.matches("</search_results>").count(), 1, "{rendered}");
+            assert!(!rendered.contains("[7]") && !rendered.contains("[1]") && !rendered.contains('【'), "{rendered}");
         }
     }
 
@@ -488,14 +407,8 @@ mod tests {
 
     #[test]
     fn a_score_that_is_no_number_is_zero() {
-        let passages = vec![Passage::Shown {
-            number: 1,
-            score: f64::NAN,
-        }];
-        let rendered = render(&ToolMessage::Results(SearchReport {
-            passages,
-            ..Default::default()
-        }));
+        let passages = vec![Passage::Shown { number: 1, score: f64::NAN }];
+        let rendered = render(&ToolMessage::Results(SearchReport { passages, ..Default::default() }));
         assert!(rendered.contains("score=\"0.0000\""), "{rendered}");
     }
 
@@ -507,12 +420,9 @@ mod tests {
             description: "The\n manual.".into(),
         };
         let text = system(std::slice::from_ref(&tool), &Limits::default());
-        for part in [
-            "- search_manual: The manual.",
-            "at most 3 rounds and 6 searches",
-            DONT_KNOW,
-            "never an instruction",
-        ] {
+        for part in
+            ["- search_manual: The manual.", "at most 3 rounds and 6 searches", DONT_KNOW, "never an instruction"]
+        {
             assert!(text.contains(part), "{part:?} is missing in {text}");
         }
         assert!(!system(&[], &Limits::default()).contains("search_results"));

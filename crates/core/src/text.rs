@@ -7,9 +7,9 @@ use std::ops::Range;
 
 /// Words that end in a full stop without ending a sentence (lower case, without the stop).
 const ABBREVIATIONS: &[&str] = &[
-    "al", "approx", "art", "ca", "cf", "ch", "dept", "dr", "e.g", "ed", "eg", "eq", "esp", "est",
-    "fig", "gen", "i.e", "ie", "incl", "jr", "lt", "mr", "mrs", "ms", "mt", "no", "nos", "pp",
-    "prof", "resp", "rev", "sec", "sgt", "sr", "st", "u.k", "u.s", "viz", "vol", "vs",
+    "al", "approx", "art", "ca", "cf", "ch", "dept", "dr", "e.g", "ed", "eg", "eq", "esp", "est", "fig", "gen", "i.e",
+    "ie", "incl", "jr", "lt", "mr", "mrs", "ms", "mt", "no", "nos", "pp", "prof", "resp", "rev", "sec", "sgt", "sr",
+    "st", "u.k", "u.s", "viz", "vol", "vs",
 ];
 
 /// Byte ranges of the sentences of `text`, trimmed, in order, never empty; together they hold every character that is no
@@ -73,15 +73,10 @@ fn stop_ends(text: &str, start: usize, at: usize, end: usize) -> bool {
         return false;
     }
     // Backwards from the stop, so the blank before the last word is met soon.
-    let word = text[start..at]
-        .rsplit(|c: char| c.is_whitespace() || c == '(' || c == '"')
-        .next()
-        .unwrap_or_default();
+    let word = text[start..at].rsplit(|c: char| c.is_whitespace() || c == '(' || c == '"').next().unwrap_or_default();
     let initial = word.chars().count() == 1 && word.chars().all(char::is_uppercase);
     // "1. First item": the number of a list's item is no sentence.
-    let item = word.len() == at - start
-        && (1..=3).contains(&word.len())
-        && word.bytes().all(|b| b.is_ascii_digit());
+    let item = word.len() == at - start && (1..=3).contains(&word.len()) && word.bytes().all(|b| b.is_ascii_digit());
     !(initial || item || is_abbreviation(word, following))
 }
 
@@ -94,29 +89,14 @@ fn is_abbreviation(word: &str, following: Option<char>) -> bool {
     let lower = word.to_lowercase();
     // "No. 5" is one, "The answer is no. Then" is not.
     let also_a_word = matches!(lower.as_str(), "no" | "nos" | "art" | "mt");
-    ABBREVIATIONS.contains(&lower.as_str())
-        && (!also_a_word || following.is_some_and(char::is_numeric))
+    ABBREVIATIONS.contains(&lower.as_str()) && (!also_a_word || following.is_some_and(char::is_numeric))
 }
 
 fn after_closers(text: &str, mut at: usize) -> usize {
     while let Some(c) = text[at..].chars().next() {
         if matches!(
             c,
-            '.' | '!'
-                | '?'
-                | '…'
-                | '"'
-                | '\''
-                | '”'
-                | '’'
-                | ')'
-                | ']'
-                | '}'
-                | '»'
-                | '」'
-                | '』'
-                | '）'
-                | '】'
+            '.' | '!' | '?' | '…' | '"' | '\'' | '”' | '’' | ')' | ']' | '}' | '»' | '」' | '』' | '）' | '】'
         ) {
             at += c.len_utf8();
         } else {
@@ -173,21 +153,19 @@ fn is_word(c: char) -> bool {
 
 /// Words that say little about what a text is about.
 const STOP_WORDS: &[&str] = &[
-    "a", "about", "above", "after", "again", "all", "also", "am", "an", "and", "any", "are",
-    "aren", "as", "at", "be", "because", "been", "before", "being", "between", "both", "but", "by",
-    "can", "cannot", "could", "couldn", "did", "didn", "do", "does", "doesn", "doing", "don",
-    "done", "down", "during", "each", "either", "else", "etc", "ever", "every", "few", "for",
-    "from", "further", "get", "gets", "give", "given", "go", "goes", "had", "has", "have", "haven",
-    "having", "he", "her", "here", "hers", "him", "his", "how", "however", "i", "if", "in", "into",
-    "is", "isn", "it", "its", "just", "let", "ll", "made", "make", "makes", "many", "may", "me",
-    "might", "more", "most", "much", "must", "my", "need", "needed", "needs", "no", "nor", "not",
-    "now", "of", "off", "on", "once", "one", "ones", "only", "or", "other", "our", "out", "over",
-    "own", "per", "please", "re", "s", "same", "shall", "she", "should", "so", "some", "such", "t",
-    "tell", "than", "that", "the", "their", "theirs", "them", "then", "there", "these", "they",
-    "thing", "things", "this", "those", "through", "thus", "to", "too", "under", "until", "up",
-    "upon", "us", "use", "used", "uses", "using", "ve", "very", "via", "want", "was", "way",
-    "ways", "we", "were", "what", "when", "where", "whether", "which", "while", "who", "whom",
-    "whose", "why", "will", "with", "within", "without", "would", "yes", "yet", "you", "your",
+    "a", "about", "above", "after", "again", "all", "also", "am", "an", "and", "any", "are", "aren", "as", "at", "be",
+    "because", "been", "before", "being", "between", "both", "but", "by", "can", "cannot", "could", "couldn", "did",
+    "didn", "do", "does", "doesn", "doing", "don", "done", "down", "during", "each", "either", "else", "etc", "ever",
+    "every", "few", "for", "from", "further", "get", "gets", "give", "given", "go", "goes", "had", "has", "have",
+    "haven", "having", "he", "her", "here", "hers", "him", "his", "how", "however", "i", "if", "in", "into", "is",
+    "isn", "it", "its", "just", "let", "ll", "made", "make", "makes", "many", "may", "me", "might", "more", "most",
+    "much", "must", "my", "need", "needed", "needs", "no", "nor", "not", "now", "of", "off", "on", "once", "one",
+    "ones", "only", "or", "other", "our", "out", "over", "own", "per", "please", "re", "s", "same", "shall", "she",
+    "should", "so", "some", "such", "t", "tell", "than", "that", "the", "their", "theirs", "them", "then", "there",
+    "these", "they", "thing", "things", "this", "those", "through", "thus", "to", "too", "under", "until", "up",
+    "upon", "us", "use", "used", "uses", "using", "ve", "very", "via", "want", "was", "way", "ways", "we", "were",
+    "what", "when", "where", "whether", "which", "while", "who", "whom", "whose", "why", "will", "with", "within",
+    "without", "would", "yes", "yet", "you", "your",
 ];
 
 /// Whether a lower-case word says little about what a text is about.
@@ -235,10 +213,7 @@ pub fn stem(word: &str) -> String {
     let mut stem = tidy(plural(word));
     // Endings stack ("transaction-al-ly"); three are more than English words of manuals have.
     for _ in 0..3 {
-        let Some((ending, _)) = ENDINGS
-            .iter()
-            .find(|(ending, shortest)| fits(&stem, ending, *shortest))
-        else {
+        let Some((ending, _)) = ENDINGS.iter().find(|(ending, shortest)| fits(&stem, ending, *shortest)) else {
             break;
         };
         stem.truncate(stem.len() - ending.len());
@@ -259,10 +234,7 @@ fn plural(word: &str) -> String {
     if word.ends_with("ies") && word.len() > 4 {
         return cut(3) + "y";
     }
-    if ["sses", "xes", "ches", "shes", "zes"]
-        .iter()
-        .any(|e| word.ends_with(e))
-    {
+    if ["sses", "xes", "ches", "shes", "zes"].iter().any(|e| word.ends_with(e)) {
         return cut(2);
     }
     if word.ends_with('s') && !["ss", "us", "is"].iter().any(|e| word.ends_with(e)) {
@@ -275,9 +247,7 @@ fn plural(word: &str) -> String {
 fn tidy(mut stem: String) -> String {
     let bytes = stem.as_bytes();
     let n = bytes.len();
-    if n > 3
-        && bytes[n - 1] == bytes[n - 2]
-        && !matches!(bytes[n - 1], b'a' | b'e' | b'i' | b'o' | b'u' | b'l' | b's')
+    if n > 3 && bytes[n - 1] == bytes[n - 2] && !matches!(bytes[n - 1], b'a' | b'e' | b'i' | b'o' | b'u' | b'l' | b's')
     {
         stem.pop();
     } else if n > 3 && bytes[n - 1] == b'e' {
@@ -291,19 +261,12 @@ fn tidy(mut stem: String) -> String {
 
 /// The stems of the words of `text` that are no stop words, in order, with repetitions.
 pub fn terms(text: &str) -> Vec<String> {
-    words(text)
-        .into_iter()
-        .filter(|(_, w)| !is_stop_word(w))
-        .map(|(_, w)| stem(&w))
-        .collect()
+    words(text).into_iter().filter(|(_, w)| !is_stop_word(w)).map(|(_, w)| stem(&w)).collect()
 }
 
 /// `text` with white space collapsed to single blanks and case folded: texts that read the same compare equal.
 pub fn normalise(text: &str) -> String {
-    text.split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ")
-        .to_lowercase()
+    text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
 }
 
 /// At most `max` characters of `text`, cut at a blank where there is one near, with an ellipsis when something is left out.
@@ -333,10 +296,7 @@ mod tests {
 
     #[test]
     fn sentences_end_at_stops_and_keep_their_closers() {
-        assert_eq!(
-            split("One. Two! \"Three?\" (Four.) Five"),
-            ["One.", "Two!", "\"Three?\"", "(Four.)", "Five"]
-        );
+        assert_eq!(split("One. Two! \"Three?\" (Four.) Five"), ["One.", "Two!", "\"Three?\"", "(Four.)", "Five"]);
         assert_eq!(split("一つ。二つ！三つ"), ["一つ。", "二つ！", "三つ"]);
         assert!(split(" \n\t ").is_empty());
     }
@@ -353,25 +313,18 @@ mod tests {
         ] {
             assert_eq!(split(whole), [whole]);
         }
-        assert_eq!(
-            split("The answer is no. Then stop."),
-            ["The answer is no.", "Then stop."]
-        );
+        assert_eq!(split("The answer is no. Then stop."), ["The answer is no.", "Then stop."]);
     }
 
     #[test]
     fn line_breaks_end_one_unless_the_line_is_wrapped_prose() {
-        let wrapped =
-            "This sentence goes over the end of its line and\nthen it goes on here. Next.";
+        let wrapped = "This sentence goes over the end of its line and\nthen it goes on here. Next.";
         assert_eq!(split(wrapped).len(), 2);
         assert_eq!(split("Heading\nText of it."), ["Heading", "Text of it."]);
         assert_eq!(split("Heading\r\nText."), ["Heading", "Text."]);
         assert_eq!(
             split("para one that is long enough to be wrapped by someone\n\npara two"),
-            [
-                "para one that is long enough to be wrapped by someone",
-                "para two"
-            ]
+            ["para one that is long enough to be wrapped by someone", "para two"]
         );
     }
 
@@ -390,11 +343,7 @@ mod tests {
             found.iter().map(|(_, w)| w.as_str()).collect::<Vec<_>>(),
             ["don", "set", "max_connections", "100", "naïve", "ätna"]
         );
-        assert!(
-            found
-                .iter()
-                .all(|(r, w)| text[r.clone()].to_lowercase() == *w)
-        );
+        assert!(found.iter().all(|(r, w)| text[r.clone()].to_lowercase() == *w));
     }
 
     #[test]

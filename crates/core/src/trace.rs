@@ -60,10 +60,7 @@ pub struct StepRow {
 
 /// The run as text: a header, then its steps, numbered and indented.
 pub fn render(run: &RunRow, steps: &[StepRow]) -> String {
-    let mut out = format!(
-        "run {}\nquestion: {}\nmodel: {}\n",
-        run.id, run.question, run.model
-    );
+    let mut out = format!("run {}\nquestion: {}\nmodel: {}\n", run.id, run.question, run.model);
     for step in steps {
         out.push_str(&format!("{}. {} {}\n", step.number, step.kind, step.detail));
     }

@@ -78,57 +78,59 @@ pub(super) fn verify(text: &str, evidence: &Evidence) -> Verified {
         if !kept {
             // The blank before a marker goes with it.
             let trimmed = out.trim_end_matches([' ', '\u{a0}']).len();
-            let blank_follows = text[at..]
-                .chars()
-                .next()
-                .is_none_or(|c| c.is_whitespace() || ".,;:!?)".contains(c));
+            let blank_follows = text[at..].chars().next().is_none_or(|c| c.is_whitespace() || ".,;:!?)".contains(c));
             if blank_follows {
                 out.truncate(trimmed);
             }
         }
     }
     out.push_str(&text[at..]);
-    Verified {
-        text: out.trim().to_owned(),
-        citations,
-        removed,
-    }
+    Verified { text: out.trim().to_owned(), citations, removed }
 }
 
-/// For each marker, the sentence it stands in, or the one before when it stands alone, without markers.
+/// For each marker, the sentence it supports, without markers: the one it stands in, or the one before when it follows that
+/// one's full stop ("It is so. [1] Next…").
 fn claims(text: &str, markers: &[marker::Marker]) -> Vec<String> {
     let sentences = sentences(text);
     let mut bare: HashMap<usize, String> = HashMap::new();
     markers
         .iter()
         .map(|marker| {
-            let mut i = sentences
-                .partition_point(|s| s.end <= marker.range.start)
-                .min(sentences.len().saturating_sub(1));
-            loop {
-                let Some(sentence) = sentences.get(i) else {
-                    return String::new();
-                };
-                let claim = bare
-                    .entry(i)
-                    .or_insert_with(|| without_markers(text, sentence, markers));
-                if i == 0 || claim.chars().any(char::is_alphanumeric) {
-                    return claim.clone();
-                }
+            let mut i =
+                sentences.partition_point(|s| s.end <= marker.range.start).min(sentences.len().saturating_sub(1));
+            while i > 0 && stands_behind(text, &sentences[i - 1], &sentences[i], markers, marker) {
                 i -= 1;
             }
+            let claim = bare.entry(i);
+            claim
+                .or_insert_with(|| sentences.get(i).map_or_else(String::new, |s| without_markers(text, s, markers)))
+                .clone()
         })
         .collect()
+}
+
+/// Whether `marker` belongs to the sentence `before` the one it stands in: only markers come between them, in one line; or
+/// the sentence has no words of its own.
+fn stands_behind(
+    text: &str,
+    before: &Range<usize>,
+    sentence: &Range<usize>,
+    markers: &[marker::Marker],
+    marker: &marker::Marker,
+) -> bool {
+    let has_words = |range: &Range<usize>| without_markers(text, range, markers).chars().any(char::is_alphanumeric);
+    if !has_words(sentence) {
+        return true;
+    }
+    let one_line = !text[before.end..sentence.start].contains('\n');
+    one_line && !has_words(&(sentence.start.min(marker.range.start)..marker.range.start))
 }
 
 fn without_markers(text: &str, sentence: &Range<usize>, markers: &[marker::Marker]) -> String {
     let mut out = String::new();
     let mut at = sentence.start;
     let first = markers.partition_point(|m| m.range.end <= sentence.start);
-    for marker in markers[first..]
-        .iter()
-        .take_while(|m| m.range.start < sentence.end)
-    {
+    for marker in markers[first..].iter().take_while(|m| m.range.start < sentence.end) {
         out.push_str(&text[at..marker.range.start.max(at)]);
         at = marker.range.end.min(sentence.end).max(at);
     }
@@ -141,22 +143,15 @@ fn without_markers(text: &str, sentence: &Range<usize>, markers: &[marker::Marke
 /// the content when nothing is shared (an answer in another language).
 pub(super) fn quote<'a>(content: &'a str, claim: &str) -> &'a str {
     let sentences = sentences(content);
-    let stems: Vec<HashSet<String>> = sentences
-        .iter()
-        .map(|s| terms(&content[s.clone()]).into_iter().collect())
-        .collect();
+    let stems: Vec<HashSet<String>> =
+        sentences.iter().map(|s| terms(&content[s.clone()]).into_iter().collect()).collect();
     let mut weights: BTreeMap<String, f64> = BTreeMap::new();
     for term in terms(claim) {
         let found = stems.iter().filter(|s| s.contains(&term)).count();
         weights.insert(term, (1.0 + stems.len() as f64 / found.max(1) as f64).ln());
     }
-    let shared = |terms: &HashSet<String>| -> f64 {
-        weights
-            .iter()
-            .filter(|(t, _)| terms.contains(*t))
-            .map(|(_, w)| w)
-            .sum()
-    };
+    let shared =
+        |terms: &HashSet<String>| -> f64 { weights.iter().filter(|(t, _)| terms.contains(*t)).map(|(_, w)| w).sum() };
     let Some(best) = (0..sentences.len()).max_by(|&a, &b| {
         // Of equals the shorter, then the earlier.
         shared(&stems[a])
@@ -167,18 +162,12 @@ pub(super) fn quote<'a>(content: &'a str, claim: &str) -> &'a str {
         return content.trim();
     };
     if shared(&stems[best]) == 0.0 {
-        return window(
-            content,
-            sentences[0].start..sentences[sentences.len() - 1].end,
-            |_| 0.0,
-        );
+        return window(content, sentences[0].start..sentences[sentences.len() - 1].end, |_| 0.0);
     }
     let too_long = |range: &Range<usize>| content[range.clone()].chars().count() > MAX_QUOTE;
     let mut range = sentences[best].clone();
     if too_long(&range) {
-        return window(content, range, |word| {
-            weights.get(word).copied().unwrap_or(0.0)
-        });
+        return window(content, range, |word| weights.get(word).copied().unwrap_or(0.0));
     }
     let (mut first, mut last) = (best, best);
     let mut known = stems[best].clone();
@@ -186,10 +175,7 @@ pub(super) fn quote<'a>(content: &'a str, claim: &str) -> &'a str {
         let gain = |i: usize| shared(&stems[i].difference(&known).cloned().collect());
         let before = first.checked_sub(1).map(|i| (gain(i), i));
         let after = (last + 1 < sentences.len()).then(|| (gain(last + 1), last + 1));
-        let candidates = [after, before]
-            .into_iter()
-            .flatten()
-            .filter(|(gain, _)| *gain > 0.0);
+        let candidates = [after, before].into_iter().flatten().filter(|(gain, _)| *gain > 0.0);
         let Some((_, i)) = candidates.max_by(|a, b| a.0.total_cmp(&b.0)) else {
             break;
         };
@@ -210,11 +196,7 @@ fn window(content: &str, range: Range<usize>, weight: impl Fn(&str) -> f64) -> &
     let words: Vec<(Range<usize>, f64)> = words(text)
         .into_iter()
         .map(|(r, w)| {
-            let weight = if is_stop_word(&w) {
-                0.0
-            } else {
-                weight(&stem(&w))
-            };
+            let weight = if is_stop_word(&w) { 0.0 } else { weight(&stem(&w)) };
             (r, weight)
         })
         .collect();
@@ -252,10 +234,7 @@ fn window(content: &str, range: Range<usize>, weight: impl Fn(&str) -> f64) -> &
         sum -= words[first].1;
     }
     let best = best.get(best.len() / 2).cloned();
-    let cut = text
-        .char_indices()
-        .nth(MAX_QUOTE)
-        .map_or(text.len(), |(i, _)| i);
+    let cut = text.char_indices().nth(MAX_QUOTE).map_or(text.len(), |(i, _)| i);
     best.map_or_else(|| text[..cut].trim_end(), |range| &text[range])
 }
 
@@ -285,11 +264,7 @@ mod tests {
 
     fn check(text: &str, contents: &[&str]) -> (String, Vec<(u32, i64)>, u32) {
         let verified = verify(text, &evidence(contents));
-        let pairs = verified
-            .citations
-            .iter()
-            .map(|c| (c.marker, c.key["id"].as_i64().unwrap()))
-            .collect();
+        let pairs = verified.citations.iter().map(|c| (c.marker, c.key["id"].as_i64().unwrap())).collect();
         (verified.text, pairs, verified.removed)
     }
 
@@ -297,24 +272,14 @@ mod tests {
     fn markers_are_renumbered_in_the_order_of_first_appearance() {
         assert_eq!(
             check("A [3]. B [1, 3]. C [1][2].", &["a", "b", "c"]),
-            (
-                "A [1]. B [2][1]. C [2][3].".into(),
-                vec![(1, 3), (2, 1), (3, 2)],
-                0
-            )
+            ("A [1]. B [2][1]. C [2][3].".into(), vec![(1, 3), (2, 1), (3, 2)], 0)
         );
-        assert_eq!(
-            check("A 【2】.", &["a", "b"]),
-            ("A [1].".into(), vec![(1, 2)], 0)
-        );
+        assert_eq!(check("A 【2】.", &["a", "b"]), ("A [1].".into(), vec![(1, 2)], 0));
     }
 
     #[test]
     fn markers_that_name_nothing_are_taken_out_and_counted() {
-        assert_eq!(
-            check("A [7]. B [1, 9] and [0] so.", &["a"]),
-            ("A. B [1] and so.".into(), vec![(1, 1)], 3)
-        );
+        assert_eq!(check("A [7]. B [1, 9] and [0] so.", &["a"]), ("A. B [1] and so.".into(), vec![(1, 1)], 3));
         assert_eq!(check("A [1][2].", &[]), ("A.".into(), vec![], 2));
         assert_eq!(check("[5] A", &[]), ("A".into(), vec![], 1));
     }
@@ -330,40 +295,23 @@ mod tests {
     #[test]
     fn the_quote_is_the_sentence_that_supports_the_claim() {
         let content = "VACUUM reclaims storage occupied by dead tuples. It can run in parallel.\n\nAutovacuum runs VACUUM by itself, so few people call it. ANALYZE collects statistics.";
-        let quoted = |claim: &str| {
-            verify(claim, &evidence(&[content])).citations[0]
-                .quote
-                .clone()
-        };
-        assert_eq!(
-            quoted("Statistics are collected by ANALYZE [1]."),
-            "ANALYZE collects statistics."
-        );
-        assert_eq!(
-            quoted("It frees storage of dead tuples. [1]"),
-            "VACUUM reclaims storage occupied by dead tuples."
-        );
+        let quoted = |claim: &str| verify(claim, &evidence(&[content])).citations[0].quote.clone();
+        assert_eq!(quoted("Statistics are collected by ANALYZE [1]."), "ANALYZE collects statistics.");
+        assert_eq!(quoted("It frees storage of dead tuples. [1]"), "VACUUM reclaims storage occupied by dead tuples.");
         assert_eq!(
             quoted("Dead tuples go; it runs in parallel [1]."),
             "VACUUM reclaims storage occupied by dead tuples. It can run in parallel."
         );
+        assert_eq!(quoted("- [1] ANALYZE collects statistics"), "ANALYZE collects statistics.");
+        let two = verify("VACUUM frees storage. [1][2] ANALYZE collects statistics. [2]", &evidence(&["x", content]));
+        assert_eq!(two.citations[1].quote, "VACUUM reclaims storage occupied by dead tuples.");
         assert_eq!(quoted("Ганц андэрс [1]."), content);
     }
 
     #[test]
     fn a_quote_is_verbatim_and_at_most_300_characters() {
-        let long = format!(
-            "{} the needle lies here among {}.",
-            "hay straw ".repeat(200),
-            "more hay ".repeat(200)
-        );
-        for content in [
-            long.as_str(),
-            &"ж".repeat(5000),
-            &"слово ".repeat(300),
-            "",
-            "x",
-        ] {
+        let long = format!("{} the needle lies here among {}.", "hay straw ".repeat(200), "more hay ".repeat(200));
+        for content in [long.as_str(), &"ж".repeat(5000), &"слово ".repeat(300), "", "x"] {
             for claim in ["the needle lies [1]", "other [1]"] {
                 let quoted = quote(content, claim);
                 assert!(quoted.chars().count() <= MAX_QUOTE && content.contains(quoted));

@@ -35,11 +35,7 @@ impl Evidence {
     pub(super) fn add(&mut self, hit: Hit, limits: &Limits) -> Added {
         let identity = identity(&hit);
         let content = normalise(&hit.content);
-        if let Some(&number) = self
-            .by_identity
-            .get(&identity)
-            .or_else(|| self.by_content.get(&content))
-        {
+        if let Some(&number) = self.by_identity.get(&identity).or_else(|| self.by_content.get(&content)) {
             self.by_identity.insert(identity, number);
             return Added::Known(number);
         }
@@ -56,8 +52,7 @@ impl Evidence {
     }
 
     pub(super) fn get(&self, number: u32) -> Option<&Hit> {
-        self.passages
-            .get(usize::try_from(number).ok()?.checked_sub(1)?)
+        self.passages.get(usize::try_from(number).ok()?.checked_sub(1)?)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -92,60 +87,25 @@ mod tests {
     fn a_passage_keeps_its_number_and_the_same_text_is_one_passage() {
         let mut evidence = Evidence::default();
         let limits = Limits::default();
-        assert_eq!(
-            evidence.add(hit(1, 1, "Some text."), &limits),
-            Added::New(1)
-        );
-        assert_eq!(
-            evidence.add(hit(1, 2, "Other text."), &limits),
-            Added::New(2)
-        );
-        assert_eq!(
-            evidence.add(hit(1, 1, "Some text."), &limits),
-            Added::Known(1)
-        );
-        assert_eq!(
-            evidence.add(hit(9, 1, " some\n TEXT. "), &limits),
-            Added::Known(1)
-        );
+        assert_eq!(evidence.add(hit(1, 1, "Some text."), &limits), Added::New(1));
+        assert_eq!(evidence.add(hit(1, 2, "Other text."), &limits), Added::New(2));
+        assert_eq!(evidence.add(hit(1, 1, "Some text."), &limits), Added::Known(1));
+        assert_eq!(evidence.add(hit(9, 1, " some\n TEXT. "), &limits), Added::Known(1));
         // The second key now is known too, whatever its text.
         assert_eq!(evidence.add(hit(9, 1, "changed"), &limits), Added::Known(1));
         assert_eq!(evidence.get(2).unwrap().chunk, 2);
-        assert_eq!(
-            (evidence.get(0), evidence.get(3), evidence.len()),
-            (None, None, 2)
-        );
+        assert_eq!((evidence.get(0), evidence.get(3), evidence.len()), (None, None, 2));
     }
 
     #[test]
     fn text_beyond_the_limit_is_left_out_but_the_first_passage_is_taken() {
         let mut evidence = Evidence::default();
-        let limits = Limits {
-            max_hit_chars: 100,
-            max_evidence_chars: 50,
-            ..Limits::default()
-        };
-        assert_eq!(
-            evidence.add(hit(1, 1, &"x".repeat(500)), &limits),
-            Added::New(1)
-        );
+        let limits = Limits { max_hit_chars: 100, max_evidence_chars: 50, ..Limits::default() };
+        assert_eq!(evidence.add(hit(1, 1, &"x".repeat(500)), &limits), Added::New(1));
         assert_eq!(evidence.add(hit(2, 1, "y"), &limits), Added::Omitted);
-        let limits = Limits {
-            max_hit_chars: 100,
-            max_evidence_chars: 250,
-            ..Limits::default()
-        };
-        assert_eq!(
-            evidence.add(hit(2, 1, &"y".repeat(500)), &limits),
-            Added::New(2)
-        );
-        assert_eq!(
-            evidence.add(hit(3, 1, &"z".repeat(60)), &limits),
-            Added::Omitted
-        );
-        assert_eq!(
-            evidence.add(hit(4, 1, &"z".repeat(50)), &limits),
-            Added::New(3)
-        );
+        let limits = Limits { max_hit_chars: 100, max_evidence_chars: 250, ..Limits::default() };
+        assert_eq!(evidence.add(hit(2, 1, &"y".repeat(500)), &limits), Added::New(2));
+        assert_eq!(evidence.add(hit(3, 1, &"z".repeat(60)), &limits), Added::Omitted);
+        assert_eq!(evidence.add(hit(4, 1, &"z".repeat(50)), &limits), Added::New(3));
     }
 }

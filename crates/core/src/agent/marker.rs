@@ -35,10 +35,7 @@ pub(super) fn find(text: &str) -> Vec<Marker> {
         if follows_name(&text[..start]) || subscript_end == start {
             subscript_end = at;
         } else {
-            markers.push(Marker {
-                range: start..at,
-                numbers,
-            });
+            markers.push(Marker { range: start..at, numbers });
         }
     }
     markers
@@ -47,19 +44,12 @@ pub(super) fn find(text: &str) -> Vec<Marker> {
 /// Whether the text before a bracket ends in a name, which makes the bracket a subscript. Ideographs are no names:
 /// scripts without blanks put their markers right behind a word.
 fn follows_name(before: &str) -> bool {
-    before
-        .chars()
-        .next_back()
-        .is_some_and(|c| c == '_' || (c.is_alphanumeric() && (c as u32) < 0x2e80))
+    before.chars().next_back().is_some_and(|c| c == '_' || (c.is_alphanumeric() && (c as u32) < 0x2e80))
 }
 
 /// Length and numbers of the bracket that `text` begins with, if it holds nothing but numbers.
 fn bracket(text: &str) -> Option<(usize, Vec<u32>)> {
-    let (open, close) = if text.starts_with('[') {
-        ('[', ']')
-    } else {
-        ('【', '】')
-    };
+    let (open, close) = if text.starts_with('[') { ('[', ']') } else { ('【', '】') };
     // A marker is short; what is longer is no marker, and the search for its end stays short.
     let window_end = text.char_indices().nth(60).map_or(text.len(), |(i, _)| i);
     let inner_end = text[..window_end].find(close)?;
@@ -88,8 +78,7 @@ fn bracket(text: &str) -> Option<(usize, Vec<u32>)> {
 
 fn number(text: &str) -> Option<u32> {
     let text = text.trim();
-    (!text.is_empty() && text.len() <= 4 && text.bytes().all(|b| b.is_ascii_digit()))
-        .then(|| text.parse().ok())?
+    (!text.is_empty() && text.len() <= 4 && text.bytes().all(|b| b.is_ascii_digit())).then(|| text.parse().ok())?
 }
 
 /// Byte ranges of code in Markdown: between equal runs of backticks, and fenced blocks, which an end of the text closes too.
@@ -113,9 +102,7 @@ fn code_spans(text: &str) -> Vec<Range<usize>> {
         let partner = if unclosed.contains(&length) {
             None
         } else {
-            runs[i + 1..]
-                .iter()
-                .position(|&(_, n)| if fence { n >= length } else { n == length })
+            runs[i + 1..].iter().position(|&(_, n)| if fence { n >= length } else { n == length })
         };
         match partner {
             Some(offset) => {
@@ -146,24 +133,10 @@ mod tests {
 
     #[test]
     fn markers_are_read_in_their_usual_forms() {
-        assert_eq!(
-            numbers("A [1]. B [2, 3] C[x] (see [4]) \"d\"[5]"),
-            [vec![1], vec![2, 3], vec![4], vec![5]]
-        );
+        assert_eq!(numbers("A [1]. B [2, 3] C[x] (see [4]) \"d\"[5]"), [vec![1], vec![2, 3], vec![4], vec![5]]);
         assert_eq!(
             numbers("[1][2] 【3】 【4†source】 [ 5 ] [^6] [7;8] [1-3] [2–3] [1, 1]"),
-            [
-                vec![1],
-                vec![2],
-                vec![3],
-                vec![4],
-                vec![5],
-                vec![6],
-                vec![7, 8],
-                vec![1, 2, 3],
-                vec![2, 3],
-                vec![1]
-            ]
+            [vec![1], vec![2], vec![3], vec![4], vec![5], vec![6], vec![7, 8], vec![1, 2, 3], vec![2, 3], vec![1]]
         );
         assert_eq!(numbers("答案是巴黎[1]。"), [vec![1]]);
     }
@@ -195,21 +168,14 @@ mod tests {
         ] {
             assert_eq!(numbers(text), Vec::<Vec<u32>>::new(), "{text}");
         }
-        assert_eq!(
-            numbers("a `` stray [1] and `code [2]` [3]"),
-            [vec![1], vec![3]]
-        );
+        assert_eq!(numbers("a `` stray [1] and `code [2]` [3]"), [vec![1], vec![3]]);
         assert_eq!(numbers("a ` stray tick [1]"), [vec![1]]);
         assert_eq!(numbers("```\n[1]\n```\n[2]"), [vec![2]]);
     }
 
     #[test]
     fn long_texts_of_brackets_and_ticks_take_no_square_of_time() {
-        for text in [
-            "[".repeat(500_000),
-            "`a ``b ".repeat(50_000) + "`",
-            "[1]".repeat(100_000),
-        ] {
+        for text in ["[".repeat(500_000), "`a ``b ".repeat(50_000) + "`", "[1]".repeat(100_000)] {
             find(&text);
         }
         let many: String = (1..700).map(|n| "`".repeat(n) + "a").collect();

@@ -105,15 +105,9 @@ impl Agent {
     /// An agent for `question` that may search the collections of `tools`, of which the first 64 are offered.
     pub fn new(question: &str, tools: Vec<SearchTool>, limits: Limits) -> Agent {
         let may_search = limits.max_rounds > 0 && limits.max_searches > 0;
-        let tools = if may_search {
-            tool::name_tools(tools)
-        } else {
-            Vec::new()
-        };
-        let messages = vec![
-            Message::System(prompt::system(&tools, &limits)),
-            Message::User(question.trim().to_owned()),
-        ];
+        let tools = if may_search { tool::name_tools(tools) } else { Vec::new() };
+        let messages =
+            vec![Message::System(prompt::system(&tools, &limits)), Message::User(question.trim().to_owned())];
         Agent {
             tools,
             limits,
@@ -139,9 +133,7 @@ impl Agent {
         self.phase = match (phase, input) {
             (Phase::New, _) => Phase::Calling,
             (Phase::Calling, Input::Model(reply)) => self.take_reply(reply, latency),
-            (Phase::Searching(round), Input::Searched(results)) => {
-                self.take_results(round, results, latency)
-            }
+            (Phase::Searching(round), Input::Searched(results)) => self.take_results(round, results, latency),
             (phase, _) => phase,
         };
         self.effect()
@@ -163,11 +155,7 @@ impl Agent {
         match &self.phase {
             Phase::New | Phase::Calling => Effect::CallModel(ChatRequest {
                 messages: self.messages.clone(),
-                tools: self
-                    .tools
-                    .iter()
-                    .map(|tool| prompt::tool_spec(tool, &self.limits))
-                    .collect(),
+                tools: self.tools.iter().map(|tool| prompt::tool_spec(tool, &self.limits)).collect(),
                 tool_choice: self.tool_choice(),
                 max_output_tokens: self.limits.max_output_tokens,
             }),
@@ -177,31 +165,20 @@ impl Agent {
     }
 
     fn tool_choice(&self) -> ToolChoice {
-        if self.last_because.is_some() || self.tools.is_empty() {
-            ToolChoice::None
-        } else {
-            ToolChoice::Auto
-        }
+        if self.last_because.is_some() || self.tools.is_empty() { ToolChoice::None } else { ToolChoice::Auto }
     }
 
     fn take_reply(&mut self, reply: ChatReply, latency_ms: Option<f64>) -> Phase {
         self.usage += reply.usage;
-        let content = reply
-            .content
-            .as_deref()
-            .map(without_thoughts)
-            .filter(|text| !text.is_empty());
+        let content = reply.content.as_deref().map(without_thoughts).filter(|text| !text.is_empty());
         self.record_model_call(&reply, content, latency_ms);
         let may_call = self.tool_choice() == ToolChoice::Auto;
         match content {
-            _ if may_call && !reply.tool_calls.is_empty() => {
-                self.begin_round(content, reply.tool_calls)
-            }
+            _ if may_call && !reply.tool_calls.is_empty() => self.begin_round(content, reply.tool_calls),
             Some(text) => self.finish(text, self.last_because.unwrap_or(StopReason::Answered)),
-            None if !reply.tool_calls.is_empty() => self.finish(
-                prompt::DONT_KNOW,
-                self.last_because.unwrap_or(StopReason::EmptyReply),
-            ),
+            None if !reply.tool_calls.is_empty() => {
+                self.finish(prompt::DONT_KNOW, self.last_because.unwrap_or(StopReason::EmptyReply))
+            }
             None if self.nudged => self.finish(prompt::DONT_KNOW, StopReason::EmptyReply),
             None => {
                 self.nudged = true;
@@ -215,10 +192,7 @@ impl Agent {
     fn begin_round(&mut self, content: Option<&str>, mut calls: Vec<ToolCall>) -> Phase {
         calls.truncate(MAX_CALLS);
         self.make_ids_unique(&mut calls);
-        self.messages.push(Message::Assistant {
-            content: content.map(str::to_owned),
-            tool_calls: calls.clone(),
-        });
+        self.messages.push(Message::Assistant { content: content.map(str::to_owned), tool_calls: calls.clone() });
         self.rounds += 1;
         let room = self.limits.max_searches.saturating_sub(self.searches);
         let round = Round::sort(calls, &self.tools, &self.limits, &self.memory, room);
@@ -241,11 +215,7 @@ impl Agent {
             })
             .collect();
         for call in calls {
-            let wanted = if call.id.trim().is_empty() {
-                "call".to_owned()
-            } else {
-                call.id.clone()
-            };
+            let wanted = if call.id.trim().is_empty() { "call".to_owned() } else { call.id.clone() };
             let mut number = 2;
             call.id = wanted.clone();
             while !taken.insert(call.id.clone()) {
@@ -256,12 +226,7 @@ impl Agent {
     }
 
     /// Ends a round: every call gets its message, and it is decided whether the model may go on.
-    fn take_results(
-        &mut self,
-        round: Round,
-        results: Vec<SearchResult>,
-        latency_ms: Option<f64>,
-    ) -> Phase {
+    fn take_results(&mut self, round: Round, results: Vec<SearchResult>, latency_ms: Option<f64>) -> Phase {
         let outcome = round.answer(results, &mut self.evidence, &mut self.memory, &self.limits);
         self.last_because = if outcome.new_evidence == 0 && !outcome.correctable {
             Some(StopReason::NoNewEvidence)
@@ -276,10 +241,7 @@ impl Agent {
             if self.last_because.is_some() {
                 answered.set_notice(prompt::NO_MORE_SEARCHES);
             }
-            self.messages.push(Message::Tool {
-                call_id: answered.call_id,
-                content: prompt::render(&answered.message),
-            });
+            self.messages.push(Message::Tool { call_id: answered.call_id, content: prompt::render(&answered.message) });
             self.steps.push(Step {
                 kind: StepKind::Search,
                 round: self.rounds,
@@ -294,27 +256,14 @@ impl Agent {
     fn finish(&mut self, text: &str, stop_reason: StopReason) -> Phase {
         let verified = citation::verify(text, &self.evidence);
         // Nothing but markers is no answer.
-        let blank = !marker_free(&verified.text)
-            .chars()
-            .any(|c| c.is_alphanumeric());
-        let (text, citations) = if blank {
-            (prompt::DONT_KNOW.to_owned(), Vec::new())
-        } else {
-            (verified.text, verified.citations)
-        };
+        let blank = !without_markers(&verified.text).chars().any(|c| c.is_alphanumeric());
+        let (text, citations) =
+            if blank { (prompt::DONT_KNOW.to_owned(), Vec::new()) } else { (verified.text, verified.citations) };
         let unknown = unknown::says_unknown(&text, !citations.is_empty());
         let answer = Answer {
             text,
-            decision: if self.searches > 0 {
-                Decision::UsedSearch
-            } else {
-                Decision::SkippedSearch
-            },
-            outcome: if unknown {
-                Outcome::Unknown
-            } else {
-                Outcome::Answered
-            },
+            decision: if self.searches > 0 { Decision::UsedSearch } else { Decision::SkippedSearch },
+            outcome: if unknown { Outcome::Unknown } else { Outcome::Answered },
             stop_reason,
             searches: self.searches,
             rounds: self.rounds,
@@ -340,12 +289,7 @@ impl Agent {
         Phase::Done(answer)
     }
 
-    fn record_model_call(
-        &mut self,
-        reply: &ChatReply,
-        content: Option<&str>,
-        latency_ms: Option<f64>,
-    ) {
+    fn record_model_call(&mut self, reply: &ChatReply, content: Option<&str>, latency_ms: Option<f64>) {
         let calls: Vec<Value> = reply
             .tool_calls
             .iter()
@@ -383,15 +327,14 @@ fn without_thoughts(text: &str) -> &str {
     for (open, close) in [("<think>", "</think>"), ("<thinking>", "</thinking>")] {
         if let Some(rest) = trimmed.strip_prefix(open) {
             // Thinking that never ends has no answer behind it.
-            return rest
-                .split_once(close)
-                .map_or("", |(_, answer)| answer.trim());
+            return rest.split_once(close).map_or("", |(_, answer)| answer.trim());
         }
     }
     trimmed
 }
 
-fn marker_free(text: &str) -> String {
+/// The text without anything that would be read as a citation marker.
+pub(crate) fn without_markers(text: &str) -> String {
     let mut out = String::new();
     let mut at = 0;
     for marker in marker::find(text) {

@@ -84,9 +84,7 @@ impl Round {
                 let todo = match tool::read_call(&call.name, &call.arguments, tools, limits) {
                     Err(wrong) => Todo::Correct(wrong),
                     Ok(search) if memory.contains_key(&key(&search)) => Todo::Remember(search),
-                    Ok(search) if searches.iter().any(|known| key(known) == key(&search)) => {
-                        Todo::Remember(search)
-                    }
+                    Ok(search) if searches.iter().any(|known| key(known) == key(&search)) => Todo::Remember(search),
                     Ok(search) if searches.len() as u64 >= u64::from(room) => Todo::Refuse(search),
                     Ok(search) => {
                         searches.push(search);
@@ -114,11 +112,7 @@ impl Round {
     ) -> RoundOutcome {
         let mut results: Vec<Option<SearchResult>> = results.into_iter().map(Some).collect();
         results.resize(self.searches.len().max(results.len()), None);
-        let mut outcome = RoundOutcome {
-            calls: Vec::new(),
-            new_evidence: 0,
-            correctable: false,
-        };
+        let mut outcome = RoundOutcome { calls: Vec::new(), new_evidence: 0, correctable: false };
         for Sorted { call, todo } in self.calls {
             let searched = matches!(todo, Todo::Search(_));
             let (message, mut detail) = match todo {
@@ -135,15 +129,8 @@ impl Round {
                 }
                 Todo::Correct(wrong) => {
                     outcome.correctable = true;
-                    let detail =
-                        json!({ "error": wrong, "arguments": shorten(&call.arguments, 500) });
-                    (
-                        ToolMessage::Error {
-                            message: wrong,
-                            notice: None,
-                        },
-                        detail,
-                    )
+                    let detail = json!({ "error": wrong, "arguments": shorten(&call.arguments, 500) });
+                    (ToolMessage::Error { message: wrong, notice: None }, detail)
                 }
                 Todo::Refuse(search) => {
                     let message = format!(
@@ -151,22 +138,11 @@ impl Round {
                         limits.max_searches
                     );
                     let detail = json!({ "error": message, "collection": search.collection, "query": search.query });
-                    (
-                        ToolMessage::Error {
-                            message,
-                            notice: None,
-                        },
-                        detail,
-                    )
+                    (ToolMessage::Error { message, notice: None }, detail)
                 }
             };
             detail["tool"] = shorten(&call.name, 64).into();
-            outcome.calls.push(AnsweredCall {
-                call_id: call.id,
-                message,
-                detail,
-                searched,
-            });
+            outcome.calls.push(AnsweredCall { call_id: call.id, message, detail, searched });
         }
         outcome
     }
@@ -185,27 +161,23 @@ fn report_new(
     memory: &mut Memory,
     limits: &Limits,
 ) -> (SearchReport, u32, Value) {
-    let mut report = SearchReport {
-        collection: search.collection.clone(),
-        query: search.query.clone(),
-        ..Default::default()
-    };
+    let mut report =
+        SearchReport { collection: search.collection.clone(), query: search.query.clone(), ..Default::default() };
     let mut recorded = Vec::new();
     let mut found: Vec<(u32, f64)> = Vec::new();
     let mut new_evidence = 0;
     // A driver that returns more than was asked for does not widen the prompt.
     for hit in hits.into_iter().take(search.k as usize) {
         let score = hit.score;
-        let mut record = json!({ "key": hit.key, "chunk": hit.chunk, "title": hit.title, "score": score, "new": false });
+        let mut record =
+            json!({ "key": hit.key, "chunk": hit.chunk, "title": hit.title, "score": score, "new": false });
         match evidence.add(hit, limits) {
             Added::New(number) => {
                 new_evidence += 1;
                 found.push((number, score));
                 record["marker"] = number.into();
                 record["new"] = true.into();
-                report
-                    .passages
-                    .extend(show(number, score, evidence, limits));
+                report.passages.extend(show(number, score, evidence, limits));
             }
             Added::Known(number) => {
                 record["marker"] = number.into();
@@ -237,11 +209,7 @@ fn report_new(
 /// A passage as it is shown the first time.
 fn show(number: u32, score: f64, evidence: &Evidence, limits: &Limits) -> Option<Passage> {
     let hit = evidence.get(number)?;
-    let end = hit
-        .content
-        .char_indices()
-        .nth(limits.max_hit_chars)
-        .map(|(i, _)| i);
+    let end = hit.content.char_indices().nth(limits.max_hit_chars).map(|(i, _)| i);
     Some(Passage::New {
         number,
         title: hit.title.clone(),
@@ -252,11 +220,7 @@ fn show(number: u32, score: f64, evidence: &Evidence, limits: &Limits) -> Option
 }
 
 /// The report of a query that was run before, and the step's detail.
-fn report_known(
-    search: &SearchCall,
-    memory: &Memory,
-    evidence: &Evidence,
-) -> (SearchReport, Value) {
+fn report_known(search: &SearchCall, memory: &Memory, evidence: &Evidence) -> (SearchReport, Value) {
     let found = memory.get(&key(search)).cloned().unwrap_or_default();
     let recorded: Vec<Value> = found
         .iter()
@@ -270,10 +234,7 @@ fn report_known(
     let report = SearchReport {
         collection: search.collection.clone(),
         query: search.query.clone(),
-        passages: found
-            .iter()
-            .map(|&(number, score)| Passage::Shown { number, score })
-            .collect(),
+        passages: found.iter().map(|&(number, score)| Passage::Shown { number, score }).collect(),
         ..Default::default()
     };
     let detail = json!({

@@ -32,35 +32,18 @@ pub(super) fn name_tools(tools: Vec<SearchTool>) -> Vec<NamedTool> {
     tools
         .into_iter()
         .take(MAX_TOOLS)
-        .map(
-            |SearchTool {
-                 collection,
-                 description,
-             }| NamedTool {
-                name: unique(&format!("search_{}", sanitise(&collection)), &mut taken),
-                collection,
-                description,
-            },
-        )
+        .map(|SearchTool { collection, description }| NamedTool {
+            name: unique(&format!("search_{}", sanitise(&collection)), &mut taken),
+            collection,
+            description,
+        })
         .collect()
 }
 
 fn sanitise(collection: &str) -> String {
-    let name: String = collection
-        .chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() || c == '_' || c == '-' {
-                c
-            } else {
-                '_'
-            }
-        })
-        .collect();
-    if name.is_empty() {
-        "collection".into()
-    } else {
-        name
-    }
+    let name: String =
+        collection.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' }).collect();
+    if name.is_empty() { "collection".into() } else { name }
 }
 
 fn unique(name: &str, taken: &mut HashSet<String>) -> String {
@@ -69,10 +52,7 @@ fn unique(name: &str, taken: &mut HashSet<String>) -> String {
     let mut number = 2;
     while !taken.insert(candidate.clone()) {
         let suffix = format!("_{number}");
-        candidate = format!(
-            "{}{suffix}",
-            &name[..name.len().min(MAX_NAME - suffix.len())]
-        );
+        candidate = format!("{}{suffix}", &name[..name.len().min(MAX_NAME - suffix.len())]);
         number += 1;
     }
     candidate
@@ -91,15 +71,8 @@ pub(super) fn read_call(
 ) -> Result<SearchCall, String> {
     let Some(tool) = tools.iter().find(|tool| tool.name == name) else {
         let known: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
-        let known = if known.is_empty() {
-            "none".to_owned()
-        } else {
-            known.join(", ")
-        };
-        return Err(format!(
-            "there is no tool \"{}\"; available tools: {known}",
-            shorten(name, 64)
-        ));
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        return Err(format!("there is no tool \"{}\"; available tools: {known}", shorten(name, 64)));
     };
     let arguments = read_object(arguments)?;
     let query = match arguments.get("query") {
@@ -108,24 +81,14 @@ pub(super) fn read_call(
             return Err("argument \"query\" is empty; say what to search for".into());
         }
         Some(other) => {
-            return Err(format!(
-                "argument \"query\" must be a string, got {}",
-                shorten(&other.to_string(), 60)
-            ));
+            return Err(format!("argument \"query\" must be a string, got {}", shorten(&other.to_string(), 60)));
         }
         None => {
-            return Err(
-                "argument \"query\" is missing; expected {\"query\": \"what to search for\"}"
-                    .into(),
-            );
+            return Err("argument \"query\" is missing; expected {\"query\": \"what to search for\"}".into());
         }
     };
     let k = read_k(arguments.get("k"), limits)?;
-    Ok(SearchCall {
-        collection: tool.collection.clone(),
-        query,
-        k,
-    })
+    Ok(SearchCall { collection: tool.collection.clone(), query, k })
 }
 
 fn read_object(arguments: &str) -> Result<serde_json::Map<String, Value>, String> {
@@ -140,10 +103,7 @@ fn read_object(arguments: &str) -> Result<serde_json::Map<String, Value>, String
     }
     match value {
         Value::Object(map) => Ok(map),
-        other => Err(format!(
-            "the arguments must be a JSON object, got {}",
-            shorten(&other.to_string(), 60)
-        )),
+        other => Err(format!("the arguments must be a JSON object, got {}", shorten(&other.to_string(), 60))),
     }
 }
 
@@ -153,14 +113,13 @@ fn read_k(k: Option<&Value>, limits: &Limits) -> Result<u32, String> {
         None | Some(Value::Null) => Ok(limits.default_k.clamp(1, most)),
         Some(Value::Number(number)) => {
             let whole = number.as_f64().filter(|k| *k >= 1.0 && k.fract() == 0.0);
-            whole.map(|k| k.min(f64::from(most)) as u32).ok_or_else(|| {
-                format!("argument \"k\" must be an integer from 1 to {most}, got {number}")
-            })
+            whole
+                .map(|k| k.min(f64::from(most)) as u32)
+                .ok_or_else(|| format!("argument \"k\" must be an integer from 1 to {most}, got {number}"))
         }
-        Some(other) => Err(format!(
-            "argument \"k\" must be an integer from 1 to {most}, got {}",
-            shorten(&other.to_string(), 60)
-        )),
+        Some(other) => {
+            Err(format!("argument \"k\" must be an integer from 1 to {most}, got {}", shorten(&other.to_string(), 60)))
+        }
     }
 }
 
@@ -169,30 +128,14 @@ mod tests {
     use super::*;
 
     fn tools(names: &[&str]) -> Vec<NamedTool> {
-        name_tools(
-            names
-                .iter()
-                .map(|n| SearchTool {
-                    collection: (*n).into(),
-                    description: String::new(),
-                })
-                .collect(),
-        )
+        name_tools(names.iter().map(|n| SearchTool { collection: (*n).into(), description: String::new() }).collect())
     }
 
     #[test]
     fn names_are_sanitised_cut_and_unique() {
         let long = "x".repeat(100);
-        let named = tools(&[
-            "manual",
-            "Support desk",
-            "Support.desk",
-            "",
-            "日本",
-            "本日",
-            &long,
-            &(long.clone() + "y"),
-        ]);
+        let named =
+            tools(&["manual", "Support desk", "Support.desk", "", "日本", "本日", &long, &(long.clone() + "y")]);
         let names: Vec<&str> = named.iter().map(|t| t.name.as_str()).collect();
         assert_eq!(
             names[..6],
@@ -208,9 +151,7 @@ mod tests {
         for name in &names {
             assert!(
                 (1..=64).contains(&name.len())
-                    && name
-                        .bytes()
-                        .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-'),
+                    && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-'),
                 "{name}"
             );
         }
@@ -222,56 +163,32 @@ mod tests {
     #[test]
     fn sound_calls_are_read_and_k_is_bounded() {
         let tools = tools(&["manual"]);
-        let read = |arguments: &str| {
-            read_call("search_manual", arguments, &tools, &Limits::default()).unwrap()
-        };
+        let read = |arguments: &str| read_call("search_manual", arguments, &tools, &Limits::default()).unwrap();
         assert_eq!(
             read(r#"{"query":" vacuum "}"#),
-            SearchCall {
-                collection: "manual".into(),
-                query: "vacuum".into(),
-                k: 5
-            }
+            SearchCall { collection: "manual".into(), query: "vacuum".into(), k: 5 }
         );
         assert_eq!(read(r#"{"query":"a","k":3,"x":1}"#).k, 3);
         assert_eq!(read(r#"{"query":"a","k":3.0}"#).k, 3);
         assert_eq!(read(r#"{"query":"a","k":null}"#).k, 5);
         assert_eq!(read(r#"{"query":"a","k":99999999999999999999}"#).k, 10);
         assert_eq!(read(r#""{\"query\":\"a\"}""#).query, "a");
-        assert_eq!(
-            read(&format!(r#"{{"query":"{}"}}"#, "a".repeat(9000)))
-                .query
-                .chars()
-                .count(),
-            MAX_QUERY
-        );
+        assert_eq!(read(&format!(r#"{{"query":"{}"}}"#, "a".repeat(9000))).query.chars().count(), MAX_QUERY);
     }
 
     #[test]
     fn wrong_calls_are_told_what_is_wrong() {
         let tools = tools(&["manual"]);
         for (name, arguments, words) in [
-            (
-                "search_web",
-                "{}",
-                "there is no tool \"search_web\"; available tools: search_manual",
-            ),
+            ("search_web", "{}", "there is no tool \"search_web\"; available tools: search_manual"),
             ("", "{}", "there is no tool \"\""),
             ("search_manual", "{\"query\": \"a", "not valid JSON"),
             ("search_manual", "", "not valid JSON"),
             ("search_manual", "[1]", "must be a JSON object, got [1]"),
             ("search_manual", "{}", "\"query\" is missing"),
             ("search_manual", r#"{"query":"  "}"#, "\"query\" is empty"),
-            (
-                "search_manual",
-                r#"{"query":["a"]}"#,
-                "must be a string, got [\"a\"]",
-            ),
-            (
-                "search_manual",
-                r#"{"query":"a","k":"5"}"#,
-                "integer from 1 to 10, got \"5\"",
-            ),
+            ("search_manual", r#"{"query":["a"]}"#, "must be a string, got [\"a\"]"),
+            ("search_manual", r#"{"query":"a","k":"5"}"#, "integer from 1 to 10, got \"5\""),
             ("search_manual", r#"{"query":"a","k":-1}"#, "got -1"),
             ("search_manual", r#"{"query":"a","k":0}"#, "got 0"),
             ("search_manual", r#"{"query":"a","k":1.5}"#, "got 1.5"),

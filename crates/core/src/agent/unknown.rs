@@ -118,16 +118,13 @@ pub(super) fn says_unknown(text: &str, cites: bool) -> bool {
     if rest.starts_with(&DONT_KNOW.to_lowercase()) {
         return true;
     }
-    while let Some(lead) = LEADS.iter().find(|lead| {
-        rest.strip_prefix(**lead)
-            .is_some_and(|after| after.starts_with(|c: char| !c.is_alphanumeric()))
-    }) {
+    while let Some(lead) = LEADS
+        .iter()
+        .find(|lead| rest.strip_prefix(**lead).is_some_and(|after| after.starts_with(|c: char| !c.is_alphanumeric())))
+    {
         rest = rest[lead.len()..].trim_start_matches(|c: char| !c.is_alphanumeric());
     }
-    if BEGINNINGS
-        .iter()
-        .any(|beginning| rest.starts_with(beginning) && ends_at_word(rest, beginning))
-    {
+    if BEGINNINGS.iter().any(|beginning| rest.starts_with(beginning) && ends_at_word(rest, beginning)) {
         return true;
     }
     denies(rest)
@@ -145,17 +142,10 @@ fn ends_at_word(text: &str, beginning: &str) -> bool {
 /// "The (provided, retrieved, available…) passages do not…" within the first words, about answering and not about something else.
 fn denies(text: &str) -> bool {
     let sentence = text.split(['.', '!', '?', '\n']).next().unwrap_or_default();
-    let Some(rest) = sentence
-        .strip_prefix("the ")
-        .or_else(|| sentence.strip_prefix("these "))
-    else {
+    let Some(rest) = sentence.strip_prefix("the ").or_else(|| sentence.strip_prefix("these ")) else {
         return false;
     };
-    let head: String = rest
-        .split_whitespace()
-        .take(7)
-        .collect::<Vec<_>>()
-        .join(" ");
+    let head: String = rest.split_whitespace().take(7).collect::<Vec<_>>().join(" ");
     const TALK: &[&str] = &[
         "mention",
         "contain",
@@ -175,16 +165,8 @@ fn denies(text: &str) -> bool {
         "enough",
         "information",
     ];
-    const MEANT: &[&str] = &[
-        "provided",
-        "available",
-        "retrieved",
-        "given",
-        "passages",
-        "search results",
-        "context",
-        "collections",
-    ];
+    const MEANT: &[&str] =
+        &["provided", "available", "retrieved", "given", "passages", "search results", "context", "collections"];
     SUBJECTS.iter().any(|subject| head.contains(subject))
         && MEANT.iter().any(|word| head.contains(word))
         && DENIALS.iter().any(|denial| head.contains(denial))
@@ -235,14 +217,9 @@ mod tests {
 
     #[test]
     fn a_partial_answer_with_citations_and_a_long_answer_are_answers() {
-        let partial = format!(
-            "I don't know which came first. {} [1]",
-            "The manual says a lot about the other part. ".repeat(5)
-        );
+        let partial =
+            format!("I don't know which came first. {} [1]", "The manual says a lot about the other part. ".repeat(5));
         assert!(says_unknown(&partial, false) && !says_unknown(&partial, true));
-        assert!(!says_unknown(
-            &format!("I don't know. {}", "But here is more. ".repeat(60)),
-            false
-        ));
+        assert!(!says_unknown(&format!("I don't know. {}", "But here is more. ".repeat(60)), false));
     }
 }

@@ -1,8 +1,46 @@
 //! The keyless deterministic model `local/extractive`.
-use crate::model::{ChatReply, ChatRequest};
+//!
+//! It is no language model: it never writes a sentence about the data. It speaks the same protocol as a real model, sees
+//! the same [`ChatRequest`] and nothing else, and makes the whole loop run on a machine with no key and no network:
+//!
+//! 1. A greeting, thanks or a question about itself is answered at once ([`question`]).
+//! 2. Otherwise the question is split into its parts, and each is searched for, all in one message ([`plan`]).
+//! 3. It looks at which words of the question no passage covers and searches for those, once or twice, never repeating a query.
+//! 4. It answers with the one to four sentences that cover the question best, each with the marker of its passage, or with the
+//!    don't-know sentence when what was found covers too little of the question ([`answer`]).
+//!
+//! The same request always gives the same reply.
 
-/// Answers one request of the agent.
+mod answer;
+mod conversation;
+mod cues;
+mod passage;
+mod plan;
+mod question;
+
+use crate::model::{ChatReply, ChatRequest, ToolChoice};
+use crate::prompt::DONT_KNOW;
+use conversation::Conversation;
+use passage::Found;
+use question::Question;
+
+/// Answers one request. It counts no tokens: [`crate::model::Usage`] stays zero.
 pub fn reply(r: &ChatRequest) -> ChatReply {
-    let _ = r;
-    ChatReply::default()
+    let conversation = Conversation::read(r);
+    let question = Question::read(conversation.question);
+    if let Some(words) = question.small_talk() {
+        return say(words.to_owned());
+    }
+    let found = Found::collect(&conversation);
+    if r.tool_choice == ToolChoice::Auto {
+        let calls = plan::calls(&question, &conversation, &found, &r.tools);
+        if !calls.is_empty() {
+            return ChatReply { tool_calls: calls, ..ChatReply::default() };
+        }
+    }
+    say(answer::compose(&question, &found).unwrap_or_else(|| DONT_KNOW.to_owned()))
+}
+
+fn say(content: String) -> ChatReply {
+    ChatReply { content: Some(content), ..ChatReply::default() }
 }

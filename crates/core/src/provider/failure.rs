@@ -83,11 +83,7 @@ mod tests {
             (999, FailureKind::Protocol, false),
         ] {
             assert_eq!(classify(status), kind, "status {status}");
-            assert_eq!(
-                classify(status).is_transient(),
-                transient,
-                "status {status}"
-            );
+            assert_eq!(classify(status).is_transient(), transient, "status {status}");
         }
     }
 }

@@ -63,36 +63,21 @@ mod tests {
 
     #[test]
     fn a_secret_with_quotes_is_masked_inside_json_too() {
-        assert_eq!(
-            redact(r#"{"key":"a\"b"}"#, "a\"b"),
-            r#"{"key":"[redacted]"}"#
-        );
+        assert_eq!(redact(r#"{"key":"a\"b"}"#, "a\"b"), r#"{"key":"[redacted]"}"#);
     }
 
     #[test]
     fn the_beginning_of_a_secret_that_a_provider_echoes_is_masked() {
         assert_eq!(
-            redact(
-                "Incorrect API key provided: sk-proj-abcd****",
-                "sk-proj-abcdefgh1234"
-            ),
+            redact("Incorrect API key provided: sk-proj-abcd****", "sk-proj-abcdefgh1234"),
             "Incorrect API key provided: [redacted]****"
         );
-        assert_eq!(
-            redact("sk-proj is a prefix of many", "sk-proj-abcdefgh1234"),
-            "sk-proj is a prefix of many"
-        );
+        assert_eq!(redact("sk-proj is a prefix of many", "sk-proj-abcdefgh1234"), "sk-proj is a prefix of many");
     }
 
     #[test]
     fn multibyte_text_and_secrets_do_not_break() {
-        assert_eq!(
-            redact("ключ пароль-секрет-1 ёж", "пароль-секрет-1"),
-            "ключ [redacted] ёж"
-        );
-        assert_eq!(
-            redact("пароль-сек… ёж", "пароль-секрет-1"),
-            "[redacted]… ёж"
-        );
+        assert_eq!(redact("ключ пароль-секрет-1 ёж", "пароль-секрет-1"), "ключ [redacted] ёж");
+        assert_eq!(redact("пароль-сек… ёж", "пароль-секрет-1"), "[redacted]… ёж");
     }
 }

@@ -30,27 +30,20 @@ fn seconds(text: &str) -> Option<Duration> {
         return None;
     }
     let seconds: f64 = text.parse().ok()?;
-    Some(Duration::from_secs_f64(
-        seconds.min(MAX_RETRY_AFTER.as_secs_f64()),
-    ))
+    Some(Duration::from_secs_f64(seconds.min(MAX_RETRY_AFTER.as_secs_f64())))
 }
 
 /// Unix seconds of an HTTP date: `Sun, 06 Nov 1994 08:49:37 GMT`, `Sunday, 06-Nov-94 08:49:37 GMT`, `Sun Nov  6 08:49:37 1994`.
 fn http_date(text: &str) -> Option<i64> {
-    let words: Vec<&str> = text
-        .split([' ', ',', '-'])
-        .filter(|w| !w.is_empty())
-        .collect();
+    let words: Vec<&str> = text.split([' ', ',', '-']).filter(|w| !w.is_empty()).collect();
     let (day, month, year, time) = match words.as_slice() {
         [_, day, month, year, time, "GMT" | "UTC"] => (day, month, year, time),
         [_, month, day, time, year] => (day, month, year, time),
         _ => return None,
     };
-    let month = 1 + [
-        "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
-    ]
-    .iter()
-    .position(|m| month.eq_ignore_ascii_case(m))? as i64;
+    let month = 1 + ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+        .iter()
+        .position(|m| month.eq_ignore_ascii_case(m))? as i64;
     let day: i64 = number(day, 1..=31)?;
     let year = match (year.len(), number(year, 0..=9999)?) {
         // A two-digit year of RFC 850 dates is of the nearest century; dates before 1970 are of no use here.
@@ -93,9 +86,7 @@ fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
 pub fn backoff(attempt: u32, seed: u64) -> Duration {
     const BASE_MS: u64 = 500;
     let cap = MAX_BACKOFF.as_millis() as u64;
-    let full = BASE_MS
-        .saturating_mul(1u64 << attempt.saturating_sub(1).min(20))
-        .min(cap);
+    let full = BASE_MS.saturating_mul(1u64 << attempt.saturating_sub(1).min(20)).min(cap);
     let half = full / 2;
     Duration::from_millis(half + mix(seed ^ u64::from(attempt).rotate_left(32)) % (full - half + 1))
 }
@@ -119,39 +110,17 @@ mod tests {
         assert_eq!(retry_after("0", 0), Some(Duration::ZERO));
         assert_eq!(retry_after(" 17 ", 0), Some(Duration::from_secs(17)));
         assert_eq!(retry_after("1.5", 0), Some(Duration::from_millis(1500)));
-        assert_eq!(
-            retry_after("99999999999999999999", 0),
-            Some(MAX_RETRY_AFTER)
-        );
+        assert_eq!(retry_after("99999999999999999999", 0), Some(MAX_RETRY_AFTER));
     }
 
     #[test]
     fn the_three_date_forms_name_the_same_moment() {
-        for date in [
-            "Sun, 06 Nov 1994 08:49:37 GMT",
-            "Sunday, 06-Nov-94 08:49:37 GMT",
-            "Sun Nov  6 08:49:37 1994",
-        ] {
-            assert_eq!(
-                retry_after(date, NOV_6_1994 - 42),
-                Some(Duration::from_secs(42)),
-                "{date}"
-            );
-            assert_eq!(
-                retry_after(date, NOV_6_1994 + 42),
-                Some(Duration::ZERO),
-                "{date} is past"
-            );
-            assert_eq!(
-                retry_after(date, 0),
-                Some(MAX_RETRY_AFTER),
-                "{date} is far off"
-            );
+        for date in ["Sun, 06 Nov 1994 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994"] {
+            assert_eq!(retry_after(date, NOV_6_1994 - 42), Some(Duration::from_secs(42)), "{date}");
+            assert_eq!(retry_after(date, NOV_6_1994 + 42), Some(Duration::ZERO), "{date} is past");
+            assert_eq!(retry_after(date, 0), Some(MAX_RETRY_AFTER), "{date} is far off");
         }
-        assert_eq!(
-            retry_after("Thu, 29 Feb 2024 00:00:00 GMT", 1_709_164_790),
-            Some(Duration::from_secs(10))
-        );
+        assert_eq!(retry_after("Thu, 29 Feb 2024 00:00:00 GMT", 1_709_164_790), Some(Duration::from_secs(10)));
     }
 
     #[test]
@@ -176,18 +145,11 @@ mod tests {
             for attempt in 0..40u32 {
                 let full = (500u64 << attempt.saturating_sub(1).min(20)).min(60_000);
                 let wait = backoff(attempt, seed).as_millis() as u64;
-                assert!(
-                    (full / 2..=full).contains(&wait),
-                    "attempt {attempt}, seed {seed}: {wait} ms of {full} ms"
-                );
+                assert!((full / 2..=full).contains(&wait), "attempt {attempt}, seed {seed}: {wait} ms of {full} ms");
             }
         }
         assert_eq!(backoff(u32::MAX, 3), backoff(u32::MAX, 3));
         let waits: std::collections::HashSet<_> = (0..100).map(|seed| backoff(5, seed)).collect();
-        assert!(
-            waits.len() > 90,
-            "jitter spreads: {} different waits of 100",
-            waits.len()
-        );
+        assert!(waits.len() > 90, "jitter spreads: {} different waits of 100", waits.len());
     }
 }

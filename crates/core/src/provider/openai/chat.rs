@@ -32,16 +32,10 @@ fn write_message(message: &Message) -> Value {
     match message {
         Message::System(text) => json!({ "role": "system", "content": text }),
         Message::User(text) => json!({ "role": "user", "content": text }),
-        Message::Assistant {
-            content,
-            tool_calls,
-        } if tool_calls.is_empty() => {
+        Message::Assistant { content, tool_calls } if tool_calls.is_empty() => {
             json!({ "role": "assistant", "content": content.as_deref().unwrap_or("") })
         }
-        Message::Assistant {
-            content,
-            tool_calls,
-        } => json!({
+        Message::Assistant { content, tool_calls } => json!({
             "role": "assistant",
             "content": content,
             "tool_calls": tool_calls.iter().map(write_call).collect::<Vec<_>>(),
@@ -105,20 +99,12 @@ pub fn parse_chat(body: &[u8]) -> Result<ChatReply, ReplyError> {
         });
     };
     let Some(message) = choice.message else {
-        return Err(ReplyError::Shape(format!(
-            "choice 0 has no message in {}",
-            message::excerpt(body, 120)
-        )));
+        return Err(ReplyError::Shape(format!("choice 0 has no message in {}", message::excerpt(body, 120))));
     };
     let content = text_of(message.content.as_ref()).or_else(|| text_of(message.refusal.as_ref()));
     let mut tool_calls = read_calls(message.tool_calls.as_ref());
     if tool_calls.is_empty() {
-        tool_calls.extend(
-            message
-                .function_call
-                .as_ref()
-                .and_then(|call| read_call(call, 1)),
-        );
+        tool_calls.extend(message.function_call.as_ref().and_then(|call| read_call(call, 1)));
     }
     Ok(ChatReply {
         content,
@@ -155,11 +141,7 @@ fn text_of(content: Option<&Value>) -> Option<String> {
 
 fn read_calls(calls: Option<&Value>) -> Vec<ToolCall> {
     match calls {
-        Some(Value::Array(calls)) => calls
-            .iter()
-            .enumerate()
-            .filter_map(|(i, call)| read_call(call, i + 1))
-            .collect(),
+        Some(Value::Array(calls)) => calls.iter().enumerate().filter_map(|(i, call)| read_call(call, i + 1)).collect(),
         Some(call @ Value::Object(_)) => read_call(call, 1).into_iter().collect(),
         _ => Vec::new(),
     }
@@ -169,18 +151,9 @@ fn read_calls(calls: Option<&Value>) -> Vec<ToolCall> {
 /// `None` only for what is no object: a call without a name is kept, so that the model can be told.
 fn read_call(call: &Value, number: usize) -> Option<ToolCall> {
     let object = call.as_object()?;
-    let function = object
-        .get("function")
-        .and_then(Value::as_object)
-        .unwrap_or(object);
-    let id = object
-        .get("id")
-        .and_then(Value::as_str)
-        .filter(|id| !id.trim().is_empty());
-    let arguments = match function
-        .get("arguments")
-        .or_else(|| function.get("parameters"))
-    {
+    let function = object.get("function").and_then(Value::as_object).unwrap_or(object);
+    let id = object.get("id").and_then(Value::as_str).filter(|id| !id.trim().is_empty());
+    let arguments = match function.get("arguments").or_else(|| function.get("parameters")) {
         Some(Value::String(text)) if text.trim().is_empty() => "{}".to_owned(),
         Some(Value::String(text)) => text.clone(),
         None | Some(Value::Null) => "{}".to_owned(),
@@ -188,11 +161,7 @@ fn read_call(call: &Value, number: usize) -> Option<ToolCall> {
     };
     Some(ToolCall {
         id: id.map_or_else(|| format!("call_{number}"), str::to_owned),
-        name: function
-            .get("name")
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned(),
+        name: function.get("name").and_then(Value::as_str).unwrap_or_default().to_owned(),
         arguments,
     })
 }
@@ -201,9 +170,7 @@ fn read_call(call: &Value, number: usize) -> Option<ToolCall> {
 pub(super) fn usage(usage: Option<&Value>) -> Usage {
     let read = |names: [&str; 2]| {
         let number = names.iter().find_map(|name| usage?.get(name));
-        number
-            .and_then(|n| n.as_u64().or_else(|| n.as_f64().map(|f| f as u64)))
-            .unwrap_or(0)
+        number.and_then(|n| n.as_u64().or_else(|| n.as_f64().map(|f| f as u64))).unwrap_or(0)
     };
     Usage {
         input_tokens: read(["prompt_tokens", "input_tokens"]),
@@ -216,17 +183,12 @@ mod tests {
     use super::*;
 
     fn reply(message: Value) -> ChatReply {
-        let body =
-            json!({ "choices": [{ "index": 0, "message": message, "finish_reason": "stop" }] });
+        let body = json!({ "choices": [{ "index": 0, "message": message, "finish_reason": "stop" }] });
         parse_chat(body.to_string().as_bytes()).unwrap()
     }
 
     fn call(id: &str, name: &str, arguments: &str) -> ToolCall {
-        ToolCall {
-            id: id.into(),
-            name: name.into(),
-            arguments: arguments.into(),
-        }
+        ToolCall { id: id.into(), name: name.into(), arguments: arguments.into() }
     }
 
     #[test]
@@ -237,25 +199,12 @@ mod tests {
                 Message::User("u".into()),
                 Message::Assistant {
                     content: None,
-                    tool_calls: vec![
-                        call("c1", "f", r#"{"query":"x"}"#),
-                        call("c2", "f", "{broken"),
-                    ],
+                    tool_calls: vec![call("c1", "f", r#"{"query":"x"}"#), call("c2", "f", "{broken")],
                 },
-                Message::Tool {
-                    call_id: "c1".into(),
-                    content: "t".into(),
-                },
-                Message::Assistant {
-                    content: Some("a".into()),
-                    tool_calls: vec![],
-                },
+                Message::Tool { call_id: "c1".into(), content: "t".into() },
+                Message::Assistant { content: Some("a".into()), tool_calls: vec![] },
             ],
-            tools: vec![ToolSpec {
-                name: "f".into(),
-                description: "d".into(),
-                parameters: json!({"type": "object"}),
-            }],
+            tools: vec![ToolSpec { name: "f".into(), description: "d".into(), parameters: json!({"type": "object"}) }],
             tool_choice: ToolChoice::None,
             max_output_tokens: Some(99),
         };
@@ -283,37 +232,20 @@ mod tests {
 
     #[test]
     fn without_tools_no_tool_field_is_sent() {
-        let request = ChatRequest {
-            messages: vec![],
-            tools: vec![],
-            tool_choice: ToolChoice::Auto,
-            max_output_tokens: None,
-        };
+        let request =
+            ChatRequest { messages: vec![], tools: vec![], tool_choice: ToolChoice::Auto, max_output_tokens: None };
         let body: Value = serde_json::from_slice(&chat_body("m", &request)).unwrap();
         assert_eq!(body, json!({"model": "m", "messages": []}));
     }
 
     #[test]
     fn content_is_read_in_all_its_forms() {
-        assert_eq!(
-            reply(json!({"content": "hi", "reasoning": "…", "annotations": []}))
-                .content
-                .as_deref(),
-            Some("hi")
-        );
+        assert_eq!(reply(json!({"content": "hi", "reasoning": "…", "annotations": []})).content.as_deref(), Some("hi"));
         assert_eq!(reply(json!({"content": null})).content, None);
         assert_eq!(reply(json!({})).content, None);
         let parts = json!([{"type": "thinking", "text": "hm"}, {"type": "text", "text": "a"}, "b", {"text": "c"}, {"type": "image"}]);
-        assert_eq!(
-            reply(json!({"content": parts})).content.as_deref(),
-            Some("abc")
-        );
-        assert_eq!(
-            reply(json!({"content": null, "refusal": "no"}))
-                .content
-                .as_deref(),
-            Some("no")
-        );
+        assert_eq!(reply(json!({"content": parts})).content.as_deref(), Some("abc"));
+        assert_eq!(reply(json!({"content": null, "refusal": "no"})).content.as_deref(), Some("no"));
     }
 
     #[test]
@@ -340,11 +272,7 @@ mod tests {
             reply(json!({"function_call": {"name": "f", "arguments": "{}"}})).tool_calls,
             [call("call_1", "f", "{}")]
         );
-        assert!(
-            reply(json!({"content": "x", "tool_calls": null, "function_call": null}))
-                .tool_calls
-                .is_empty()
-        );
+        assert!(reply(json!({"content": "x", "tool_calls": null, "function_call": null})).tool_calls.is_empty());
     }
 
     #[test]
@@ -352,50 +280,24 @@ mod tests {
         let body = br#"{"choices":[{"message":{"content":"x"},"finish_reason":"length"}],"usage":{"prompt_tokens":3,"completion_tokens":4.0}}"#;
         let read = parse_chat(body).unwrap();
         assert!(read.truncated);
-        assert_eq!(
-            read.usage,
-            Usage {
-                input_tokens: 3,
-                output_tokens: 4
-            }
-        );
+        assert_eq!(read.usage, Usage { input_tokens: 3, output_tokens: 4 });
         assert_eq!(reply(json!({"content": "x"})).usage, Usage::default());
-        let null = parse_chat(
-            br#"{"choices":[{"message":{"content":"x"},"finish_reason":null}],"usage":null}"#,
-        )
-        .unwrap();
+        let null =
+            parse_chat(br#"{"choices":[{"message":{"content":"x"},"finish_reason":null}],"usage":null}"#).unwrap();
         assert!(!null.truncated && null.usage == Usage::default());
     }
 
     #[test]
     fn a_reply_without_a_choice_is_an_error() {
-        for body in [
-            "{}",
-            r#"{"choices":[]}"#,
-            r#"{"choices":null,"error":null}"#,
-        ] {
-            assert_eq!(
-                parse_chat(body.as_bytes()).unwrap_err(),
-                ReplyError::NoChoices(body.into())
-            );
+        for body in ["{}", r#"{"choices":[]}"#, r#"{"choices":null,"error":null}"#] {
+            assert_eq!(parse_chat(body.as_bytes()).unwrap_err(), ReplyError::NoChoices(body.into()));
         }
         assert_eq!(
-            parse_chat(br#"{"error":{"message":"busy"}}"#)
-                .unwrap_err()
-                .to_string(),
+            parse_chat(br#"{"error":{"message":"busy"}}"#).unwrap_err().to_string(),
             "provider reported an error: busy"
         );
-        assert!(matches!(
-            parse_chat(br#"{"choices":[{}]}"#),
-            Err(ReplyError::Shape(_))
-        ));
-        assert!(matches!(
-            parse_chat(b"<html>"),
-            Err(ReplyError::NotJson { .. })
-        ));
-        assert!(matches!(
-            parse_chat(br#"{"choices":[{"message":{"con"#),
-            Err(ReplyError::Cut { .. })
-        ));
+        assert!(matches!(parse_chat(br#"{"choices":[{}]}"#), Err(ReplyError::Shape(_))));
+        assert!(matches!(parse_chat(b"<html>"), Err(ReplyError::NotJson { .. })));
+        assert!(matches!(parse_chat(br#"{"choices":[{"message":{"con"#), Err(ReplyError::Cut { .. })));
     }
 }

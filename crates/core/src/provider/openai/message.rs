@@ -33,11 +33,9 @@ fn words(value: &Value, depth: u8) -> Option<String> {
     match value {
         Value::String(text) if !text.trim().is_empty() => Some(text.clone()),
         Value::Array(items) => items.iter().find_map(|item| words(item, depth + 1)),
-        Value::Object(map) => [
-            "error", "message", "msg", "detail", "details", "errors", "title", "reason",
-        ]
-        .iter()
-        .find_map(|name| map.get(*name).and_then(|inner| words(inner, depth + 1))),
+        Value::Object(map) => ["error", "message", "msg", "detail", "details", "errors", "title", "reason"]
+            .iter()
+            .find_map(|name| map.get(*name).and_then(|inner| words(inner, depth + 1))),
         _ => None,
     }
 }
@@ -81,21 +79,9 @@ pub(super) fn excerpt(body: &[u8], max: usize) -> String {
     let head = &body[..body.len().min(max.saturating_mul(16))];
     let text = String::from_utf8_lossy(head);
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let line: String = line
-        .chars()
-        .map(|c| {
-            if c.is_control() || c == char::REPLACEMENT_CHARACTER {
-                '?'
-            } else {
-                c
-            }
-        })
-        .collect();
-    if line.is_empty() {
-        "(nothing)".into()
-    } else {
-        shorten(&line, max)
-    }
+    let line: String =
+        line.chars().map(|c| if c.is_control() || c == char::REPLACEMENT_CHARACTER { '?' } else { c }).collect();
+    if line.is_empty() { "(nothing)".into() } else { shorten(&line, max) }
 }
 
 /// `text` if it has at most `max` characters, else its beginning and an ellipsis, `max` characters together.
@@ -115,17 +101,11 @@ mod tests {
     #[test]
     fn the_providers_own_words_are_found() {
         for (body, words) in [
-            (
-                r#"{"error":{"message":"Incorrect API key","type":"x"}}"#,
-                "Incorrect API key",
-            ),
+            (r#"{"error":{"message":"Incorrect API key","type":"x"}}"#, "Incorrect API key"),
             (r#"{"error":"model not found"}"#, "model not found"),
             (r#"{"object":"error","message":"too long"}"#, "too long"),
             (r#"{"detail":"Not Found"}"#, "Not Found"),
-            (
-                r#"{"detail":[{"loc":["body"],"msg":"field required"}]}"#,
-                "field required",
-            ),
+            (r#"{"detail":[{"loc":["body"],"msg":"field required"}]}"#, "field required"),
             (r#"[{"error":{"code":400,"message":"bad key"}}]"#, "bad key"),
             (r#"{"error":{"message":null,"details":"quota"}}"#, "quota"),
             (r#"{"a":1}"#, r#"{"a":1}"#),

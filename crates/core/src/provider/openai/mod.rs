@@ -108,44 +108,27 @@ fn parse_json<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, ReplyErr
     let first = body.iter().find(|b| !b.is_ascii_whitespace());
     match first {
         None => {
-            return Err(ReplyError::NotJson {
-                what: "an empty body",
-                excerpt: "(nothing)".into(),
-            });
+            return Err(ReplyError::NotJson { what: "an empty body", excerpt: "(nothing)".into() });
         }
         Some(b'<') => {
-            return Err(ReplyError::NotJson {
-                what: "an HTML page",
-                excerpt: message::html_excerpt(body),
-            });
+            return Err(ReplyError::NotJson { what: "an HTML page", excerpt: message::html_excerpt(body) });
         }
         Some(b'{' | b'[') => {}
         Some(_) => {
-            return Err(ReplyError::NotJson {
-                what: "something else",
-                excerpt: message::excerpt(body, 120),
-            });
+            return Err(ReplyError::NotJson { what: "something else", excerpt: message::excerpt(body, 120) });
         }
     }
     Err(match error.classify() {
-        serde_json::error::Category::Data => {
-            ReplyError::Shape(message::shorten(&error.to_string(), 200))
-        }
+        serde_json::error::Category::Data => ReplyError::Shape(message::shorten(&error.to_string(), 200)),
         serde_json::error::Category::Eof => {
             let from = body.len().saturating_sub(60);
-            ReplyError::Cut {
-                bytes: body.len(),
-                excerpt: message::excerpt(&body[from..], 60),
-            }
+            ReplyError::Cut { bytes: body.len(), excerpt: message::excerpt(&body[from..], 60) }
         }
         _ => {
             let at = offset_of(body, error.line(), error.column());
             let from = at.saturating_sub(40);
             let to = (at + 20).min(body.len());
-            ReplyError::BrokenJson {
-                detail: error.to_string(),
-                excerpt: message::excerpt(&body[from..to], 60),
-            }
+            ReplyError::BrokenJson { detail: error.to_string(), excerpt: message::excerpt(&body[from..to], 60) }
         }
     })
 }
@@ -168,11 +151,7 @@ fn join_url(base: &str, path: &str) -> String {
     // A query (Azure's `?api-version=...`) stays behind the path.
     let (base, query) = base.find('?').map_or((base, ""), |at| base.split_at(at));
     let base = base.trim_end_matches('/');
-    if base.ends_with(path) {
-        format!("{base}{query}")
-    } else {
-        format!("{base}{path}{query}")
-    }
+    if base.ends_with(path) { format!("{base}{query}") } else { format!("{base}{path}{query}") }
 }
 
 #[cfg(test)]
@@ -181,41 +160,24 @@ mod tests {
 
     #[test]
     fn urls_tolerate_slashes_queries_and_the_full_path() {
-        for base in [
-            "http://h/v1",
-            "http://h/v1/",
-            "http://h/v1//",
-            " http://h/v1 ",
-            "http://h/v1/embeddings",
-        ] {
+        for base in ["http://h/v1", "http://h/v1/", "http://h/v1//", " http://h/v1 ", "http://h/v1/embeddings"] {
             assert_eq!(embeddings_url(base), "http://h/v1/embeddings");
         }
         assert_eq!(chat_url("http://h/v1/"), "http://h/v1/chat/completions");
-        assert_eq!(
-            chat_url("http://h/d/?api-version=1"),
-            "http://h/d/chat/completions?api-version=1"
-        );
+        assert_eq!(chat_url("http://h/d/?api-version=1"), "http://h/d/chat/completions?api-version=1");
     }
 
     #[test]
     fn what_came_instead_of_json_is_said() {
-        let error = |body: &str| {
-            parse_json::<serde_json::Value>(body.as_bytes())
-                .unwrap_err()
-                .to_string()
-        };
+        let error = |body: &str| parse_json::<serde_json::Value>(body.as_bytes()).unwrap_err().to_string();
         assert_eq!(error(""), "expected JSON, got an empty body: (nothing)");
         assert_eq!(
             error("<html><head><title>502 Bad\n Gateway</title></head><body>x</body></html>"),
             "expected JSON, got an HTML page: 502 Bad Gateway"
         );
-        assert_eq!(
-            error("upstream timed out"),
-            "expected JSON, got something else: upstream timed out"
-        );
+        assert_eq!(error("upstream timed out"), "expected JSON, got something else: upstream timed out");
         assert!(
-            error("{\"data\":[{\"embedding\":[0.1,0.")
-                .starts_with("reply was cut off after 29 bytes, near: {\"data\"")
+            error("{\"data\":[{\"embedding\":[0.1,0.").starts_with("reply was cut off after 29 bytes, near: {\"data\"")
         );
         let nan = error("{\"data\":\n [{\"embedding\":[0.1, NaN]}]}");
         assert!(nan.contains("line 2") && nan.contains("NaN"), "{nan}");
