@@ -69,7 +69,9 @@ fn stop_ends(text: &str, start: usize, at: usize, end: usize) -> bool {
         return true;
     }
     let following = rest.find(|c| !c.is_whitespace());
-    if following.is_some_and(char::is_lowercase) {
+    // A small letter may begin a sentence ("jsonb also supports…"), but not behind an ellipsis.
+    let ellipsis = end - at > 1 && text[at..end].starts_with("..");
+    if ellipsis && following.is_some_and(char::is_lowercase) {
         return false;
     }
     // Backwards from the stop, so the blank before the last word is met soon.
@@ -309,11 +311,14 @@ mod tests {
             "Version 15.4 of postgresql.conf is 3.5 MB.",
             "Mr. Jones met Dr. Who vs. nobody.",
             "1. First do this.",
-            "It ran. then it stopped.",
+            "It ran... then it stopped.",
         ] {
             assert_eq!(split(whole), [whole]);
         }
-        assert_eq!(split("The answer is no. Then stop."), ["The answer is no.", "Then stop."]);
+        assert_eq!(
+            split("The answer is no. Then stop. jsonb starts one too."),
+            ["The answer is no.", "Then stop.", "jsonb starts one too."]
+        );
     }
 
     #[test]
