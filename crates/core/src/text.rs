@@ -252,7 +252,7 @@ fn tidy(mut stem: String) -> String {
     if n > 3 && bytes[n - 1] == bytes[n - 2] && !matches!(bytes[n - 1], b'a' | b'e' | b'i' | b'o' | b'u' | b'l' | b's')
     {
         stem.pop();
-    } else if n > 3 && bytes[n - 1] == b'e' {
+    } else if n > 4 && bytes[n - 1] == b'e' {
         stem.pop();
     } else if n > 2 && bytes[n - 1] == b'i' {
         stem.pop();
@@ -379,6 +379,7 @@ mod tests {
             ("string", "str"),
             ("thing", "th"),
             ("class", "clas"),
+            ("wal", "wales"),
         ] {
             assert_ne!(stem(a), stem(b), "{a} and {b}");
         }

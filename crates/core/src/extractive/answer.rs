@@ -255,15 +255,18 @@ fn choose(part: &Part, ranked: &[Best], room: usize, found: &Found, chosen: &mut
             break;
         }
         let sentence = &found.sentences[candidate.sentence];
-        if candidate.score < top.score * 0.72 || repeats(candidate.sentence, taken.iter().chain(chosen.iter()), found) {
+        if repeats(candidate.sentence, taken.iter().chain(chosen.iter()), found) {
             continue;
         }
         let adds = part.terms.iter().any(|t| sentence.stems.contains(&t.stem) && !covered.contains(t.stem.as_str()));
-        let beside = taken
-            .iter()
-            .any(|&i| found.sentences[i].passage == sentence.passage && i.abs_diff(candidate.sentence) == 1);
-        // Later ones must add a word of the question, stand beside one that was taken, or be nearly as good.
-        if !taken.is_empty() && !adds && !beside && candidate.score < top.score * 0.88 {
+        let same_passage = taken.iter().any(|&i| found.sentences[i].passage == sentence.passage);
+        // Further sentences must be nearly as good, unless they add a word of the question or go on where another was taken.
+        let needed = match (adds, same_passage) {
+            (true, true) => 0.72,
+            (true, false) | (false, true) => 0.8,
+            (false, false) => 0.92,
+        };
+        if candidate.score < top.score * needed {
             continue;
         }
         if points_back(sentence) && sentence.continues && !taken.contains(&(candidate.sentence - 1)) {

@@ -71,7 +71,12 @@ const LIGHT: &[&str] = &[
     "choose",
     "common",
     "correct",
+    "compare",
+    "compared",
     "describe",
+    "differ",
+    "difference",
+    "differences",
     "different",
     "easily",
     "efficient",
@@ -133,6 +138,8 @@ const LIGHT: &[&str] = &[
     "useful",
     "usually",
     "various",
+    "versus",
+    "vs",
     "work",
     "works",
 ];
@@ -213,6 +220,12 @@ fn split_clause(text: &str) -> Option<(&str, &str)> {
 
 fn read_part(text: &str, first: Option<&Part>) -> Part {
     let mut terms = read_terms(text);
+    // In "how does X work" the last word only completes the phrase.
+    if text.to_ascii_lowercase().starts_with("how ") && terms.len() > 1 {
+        terms.pop_if(|last| {
+            last.stem == "work" && text.trim_end().to_ascii_lowercase().ends_with(&last.word.to_ascii_lowercase())
+        });
+    }
     let mut borrowed = Vec::new();
     let mut query = text.to_owned();
     if let Some(first) = first
