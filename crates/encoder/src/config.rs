@@ -147,7 +147,7 @@ impl BertFile {
                 return Err(unsupported(format!("{name} is 0")));
             }
         }
-        if config.hidden_size % config.num_attention_heads != 0 {
+        if !config.hidden_size.is_multiple_of(config.num_attention_heads) {
             return Err(unsupported(format!(
                 "hidden_size {} is not a multiple of num_attention_heads {}",
                 config.hidden_size, config.num_attention_heads

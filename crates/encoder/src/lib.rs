@@ -36,7 +36,8 @@
 //! once, and attention stays within each text. The work buffer is kept between calls and does not grow beyond what 512
 //! tokens need (4.9 MB for MiniLM-L6), except while a single longer text is in work. There are no threads.
 //!
-//! A text's vector does not depend on the texts beside it, beyond the last digit of a 32-bit number.
+//! A text's vector is the same, bit for bit, whatever texts are beside it and whether the weights are prepared or not. It
+//! depends on the processor: with other vector instructions sums are rounded otherwise, in the last digits.
 //!
 //! # Files must be replaced, not rewritten
 //!
@@ -183,7 +184,7 @@ impl Encoder {
 ///
 /// As for [`Encoder::open`], and [`EncoderError::File`] if the file cannot be written.
 pub fn prepare(dir: &Path) -> Result<PathBuf, EncoderError> {
-    model::prepare(dir, &Config::read(dir)?)
+    model::prepare(dir, Config::read(dir)?)
 }
 
 /// Reads all of a model folder's prepared file; says why it cannot be used, or `None` if it can.
@@ -192,5 +193,5 @@ pub fn prepare(dir: &Path) -> Result<PathBuf, EncoderError> {
 ///
 /// As for [`Encoder::open`].
 pub fn verify_prepared(dir: &Path) -> Result<Option<String>, EncoderError> {
-    model::verify(dir, &Config::read(dir)?)
+    model::verify(dir, Config::read(dir)?)
 }

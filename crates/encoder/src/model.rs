@@ -1,6 +1,6 @@
 //! The forward pass of a BERT encoder over texts laid end to end, without padding.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::EncoderError;
 use crate::config::{Config, Pooling};
@@ -93,9 +93,11 @@ impl Model {
     pub(crate) fn open(dir: &Path, config: Config, use_prepared: bool) -> Result<Model, EncoderError> {
         let weights = Weights::open(&dir.join("model.safetensors"))?;
         let (hidden, positions, types) = (config.hidden, config.positions, config.token_types);
-        let mut token_type = vec![0.0; hidden];
         let rows = |name, rows| weights.rows(name, rows, hidden);
-        rows("embeddings.token_type_embeddings.weight", types)?.read(0, &mut token_type);
+        // Nothing is allocated before a tensor in the file has shown that the size is real.
+        let token_types = rows("embeddings.token_type_embeddings.weight", types)?;
+        let mut token_type = vec![0.0; hidden];
+        token_types.read(0, &mut token_type);
         let mut model = Model {
             isa: Isa::best(),
             words: rows(WORD_EMBEDDINGS, config.vocabulary)?,
@@ -260,24 +262,21 @@ impl Model {
 }
 
 /// Writes the prepared file of a model folder.
-pub(crate) fn prepare(dir: &Path, config: &Config) -> Result<std::path::PathBuf, EncoderError> {
+pub(crate) fn prepare(dir: &Path, config: Config) -> Result<PathBuf, EncoderError> {
+    let model = Model::open(dir, config, false)?;
     let weights = Weights::open(&dir.join("model.safetensors"))?;
-    // Reading every tensor first makes errors come before the first byte is written.
-    let mut layers = Vec::new();
-    for index in 0..config.layers {
-        layers.push(layer(&weights, config, index)?);
-    }
-    prepared::write(dir, config, &weights, |index, matrix| {
-        let layer = &layers[index];
+    prepared::write(dir, &model.config, &weights, |index, matrix| {
+        let layer = &model.layers[index];
         let linear = [&layer.query_key_value, &layer.attention_output, &layer.expand, &layer.contract][matrix];
         linear.weights.iter().flat_map(|(values, _)| values.as_slice()).copied().collect()
     })
 }
 
 /// Compares the prepared file of a model folder with its checksum; the reason why it cannot be used, if it cannot.
-pub(crate) fn verify(dir: &Path, config: &Config) -> Result<Option<String>, EncoderError> {
+pub(crate) fn verify(dir: &Path, config: Config) -> Result<Option<String>, EncoderError> {
+    let model = Model::open(dir, config, false)?;
     let weights = Weights::open(&dir.join("model.safetensors"))?;
-    Ok(prepared::verify(dir, config, &weights).err())
+    Ok(prepared::verify(dir, &model.config, &weights).err())
 }
 
 fn norm(weights: &Weights, name: &str, width: usize) -> Result<Norm, EncoderError> {
@@ -291,8 +290,7 @@ fn layer(weights: &Weights, config: &Config, index: usize) -> Result<Layer, Enco
     let linear = |matrix: usize| -> Result<Linear, EncoderError> {
         let (inputs, outputs) = prepared::matrices(config)[matrix];
         let each = outputs / LINEARS[matrix].len();
-        let mut linear =
-            Linear { inputs, weights: Vec::new(), layout: Layout::Rows, bias: Vec::with_capacity(outputs) };
+        let mut linear = Linear { inputs, weights: Vec::new(), layout: Layout::Rows, bias: Vec::new() };
         for name in LINEARS[matrix] {
             let name = layer_name(index, name);
             linear.weights.push((weights.floats(&format!("{name}.weight"), &[each, inputs])?, each));

@@ -1,8 +1,10 @@
 //! Texts to token ids.
 
+use std::panic::catch_unwind;
 use std::path::Path;
 
-use tokenizers::{NormalizerWrapper, PreTokenizerWrapper, Tokenizer};
+use serde_json::Value;
+use tokenizers::{ModelWrapper, NormalizerWrapper, PreTokenizerWrapper, Tokenizer};
 
 use crate::EncoderError;
 use crate::file;
@@ -34,16 +36,14 @@ impl Tokens {
         lowercase: bool,
     ) -> Result<Tokens, EncoderError> {
         let failed = |reason: String| EncoderError::Tokenizer { path: path.to_owned(), reason };
-        let mut tokenizer = Tokenizer::from_bytes(file::read(path)?).map_err(|error| failed(error.to_string()))?;
-        // The file may ask for truncation to another length and for padding to a fixed one; both would change vectors.
-        tokenizer.with_truncation(None).map_err(|error| failed(error.to_string()))?;
-        tokenizer.with_padding(None);
-
+        let (tokenizer, prefix, suffix) = read(path)?;
         let known = tokenizer.get_vocab_size(true);
         if known > vocabulary {
             return Err(failed(format!("it has {known} tokens, but the model's vocab_size is {vocabulary}")));
         }
-        let (prefix, suffix) = special_tokens(&tokenizer).map_err(failed)?;
+        if let Some(unknown) = unknown_token(&tokenizer).filter(|token| tokenizer.token_to_id(token).is_none()) {
+            return Err(failed(format!("its unknown token \"{unknown}\" is not in its vocabulary")));
+        }
         let special = prefix.len() + suffix.len();
         if special == 0 {
             return Err(failed("it adds no special tokens to a text".to_owned()));
@@ -121,6 +121,33 @@ impl Tokens {
         let encoding =
             encoding.map_err(|error| EncoderError::Tokenize { bytes: text.len(), reason: error.to_string() })?;
         Ok(encoding.get_ids().to_vec())
+    }
+}
+
+/// Reads a tokenizer, and what it puts before and after a text.
+fn read(path: &Path) -> Result<(Tokenizer, Vec<u32>, Vec<u32>), EncoderError> {
+    let mut json: serde_json::Map<String, Value> = file::read_json(path)?;
+    // The file may ask for truncation to another length and for padding to a fixed one, which would change vectors.
+    // And there is nothing here to decode.
+    for part in ["truncation", "padding", "decoder"] {
+        json.insert(part.to_owned(), Value::Null);
+    }
+    // The library panics on some files that are JSON but make no sense.
+    let made = catch_unwind(|| {
+        let tokenizer: Tokenizer = serde_json::from_value(Value::Object(json)).map_err(|error| error.to_string())?;
+        let (prefix, suffix) = special_tokens(&tokenizer)?;
+        Ok((tokenizer, prefix, suffix))
+    });
+    made.unwrap_or_else(|_| Err("the tokenizer library gave up on it".to_owned()))
+        .map_err(|reason: String| EncoderError::Tokenizer { path: path.to_owned(), reason })
+}
+
+/// The token that stands for a word of which no part is known, if there is one.
+fn unknown_token(tokenizer: &Tokenizer) -> Option<&str> {
+    match tokenizer.get_model() {
+        ModelWrapper::WordPiece(model) => Some(&model.unk_token),
+        ModelWrapper::WordLevel(model) => Some(&model.unk_token),
+        _ => None,
     }
 }
 

@@ -60,7 +60,7 @@ fn gelu<T: Target>(x: f32) -> f32 {
 #[inline(always)]
 fn gelu_tanh<T: Target>(x: f32) -> f32 {
     // x/2 · (1 + tanh u) is x / (1 + e⁻²ᵘ), and 2·√(2/π) is the constant.
-    let u = 1.595_769_1 * fma::<T>(0.044_715 * x * x, x, x);
+    let u = 1.595_769 * fma::<T>(0.044_715 * x * x, x, x);
     x / (1.0 + exp::<T>(-u))
 }
 
@@ -288,6 +288,7 @@ impl Tile {
     /// # Safety
     /// As for `of_size`, with `ROWS` for `height` and `COLUMNS` for `width`.
     #[inline(always)]
+    #[expect(clippy::needless_range_loop, reason = "loops over constant ranges are unrolled into registers")]
     unsafe fn sum_up<T: Target, const ROWS: usize, const COLUMNS: usize>(self) {
         if ROWS > T::TILE.0 {
             return;

@@ -1,6 +1,8 @@
 //! What the tests share: where the real weights are, and the fixture.
 #![allow(dead_code)]
 
+pub mod tiny;
+
 use std::path::PathBuf;
 
 use serde::Deserialize;
