@@ -1,2 +1,53 @@
-//! pg_ragent.
-pgrx::pg_module_magic!();
+//! pg_ragent: agentic retrieval-augmented generation inside PostgreSQL.
+//!
+//! This is the front door: the magic block, what happens when the library is loaded, the order of the SQL files, and
+//! the entry points of background processes. ARCHITECTURE.md describes the house.
+
+mod actions;
+mod api;
+mod error;
+mod guc;
+#[allow(unsafe_code)]
+mod pg;
+mod provider;
+mod store;
+mod worker;
+
+use pgrx::prelude::*;
+
+pgrx::pg_module_magic!(name, version);
+
+extension_sql_file!("../sql/provider.sql", name = "provider");
+extension_sql_file!("../sql/embed.sql", name = "embed", requires = ["provider"]);
+extension_sql_file!("../sql/collection.sql", name = "collection", requires = ["embed"]);
+extension_sql_file!("../sql/queue.sql", name = "queue", requires = ["collection"]);
+extension_sql_file!("../sql/search.sql", name = "search", requires = ["queue"]);
+extension_sql_file!("../sql/agent.sql", name = "agent", requires = ["search"]);
+extension_sql_file!("../sql/worker.sql", name = "worker", requires = ["agent"]);
+
+/// Called by PostgreSQL when the library is loaded.
+#[allow(unsafe_code)]
+#[pg_guard]
+pub extern "C-unwind" fn _PG_init() {
+    pg::backtrace::keep_out_of_errors();
+    guc::register();
+    if pg::worker::is_preloading() {
+        pg::worker::register_launcher();
+    }
+}
+
+/// Entry point of a database's worker.
+#[allow(unsafe_code)]
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn pg_ragent_worker_main(argument: pg_sys::Datum) {
+    worker::main(pg::worker::database_argument(argument));
+}
+
+/// Entry point of the launcher.
+#[allow(unsafe_code)]
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn pg_ragent_launcher_main(_argument: pg_sys::Datum) {
+    worker::launcher::main();
+}

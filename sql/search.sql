@@ -1,0 +1,17 @@
+-- Retrieval.
+
+CREATE FUNCTION search(query text, collection text DEFAULT NULL, k integer DEFAULT 10, min_score double precision DEFAULT NULL)
+    RETURNS TABLE (collection text, key jsonb, chunk integer, content text, title text, link text,
+                   metadata jsonb, score double precision)
+    LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 10
+    AS 'MODULE_PATHNAME', 'search_text_wrapper';
+COMMENT ON FUNCTION search(text, text, integer, double precision) IS
+'The k chunks nearest in meaning to a text, of one collection or of all the current role may read; only of rows it may SELECT now';
+
+CREATE FUNCTION search(query vector, collection text DEFAULT NULL, k integer DEFAULT 10, min_score double precision DEFAULT NULL)
+    RETURNS TABLE (collection text, key jsonb, chunk integer, content text, title text, link text,
+                   metadata jsonb, score double precision)
+    LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 10
+    AS 'MODULE_PATHNAME', 'search_vector_wrapper';
+COMMENT ON FUNCTION search(vector, text, integer, double precision) IS
+'As rag.search with a text, for a vector that exists already; of all collections, those of its length are searched';

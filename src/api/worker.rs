@@ -1,0 +1,56 @@
+//! `rag.start_worker`, `rag.wait_until_current`, `rag.retry_failures`, `rag.source_rows`.
+
+use super::required;
+use crate::actions::{self, wait};
+use crate::error::Error;
+use crate::pg::{role, wake, worker};
+use crate::store::{collection, queue, source};
+use pgrx::datum::Interval;
+use pgrx::pg_sys;
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::prelude::*;
+use std::time::Duration;
+
+#[pg_extern(sql = false)]
+fn start_worker() -> Result<bool, ErrorReport> {
+    if worker::is_running() || !worker::may_start() {
+        return Ok(false);
+    }
+    wake::at_commit();
+    Ok(true)
+}
+
+#[pg_extern(sql = false)]
+fn wait_until_current(
+    collection: Option<String>,
+    timeout: Option<Interval>,
+) -> Result<bool, ErrorReport> {
+    let timeout = required(timeout, "timeout")?;
+    let microseconds = timeout.as_micros();
+    let timeout = u64::try_from(microseconds).map(Duration::from_micros).map_err(|_| {
+        Error::bad_argument("timeout is negative or too long", "Give an interval such as '10 minutes'.")
+    })?;
+    Ok(wait::until_current(collection.as_deref(), timeout)?)
+}
+
+#[pg_extern(sql = false)]
+fn retry_failures(collection: Option<String>) -> Result<i64, ErrorReport> {
+    let ids = match collection {
+        Some(name) => {
+            let c = actions::existing_collection(&name)?;
+            actions::must_own(&c)?;
+            vec![c.id]
+        }
+        None => collection::all(role::current())
+            .iter()
+            .filter(|c| actions::must_own(c).is_ok())
+            .map(|c| c.id)
+            .collect(),
+    };
+    Ok(queue::retry_failures(&ids))
+}
+
+#[pg_extern(sql = false)]
+fn source_rows(source: pg_sys::Oid) -> Result<Option<i64>, ErrorReport> {
+    Ok(source::row_count(source))
+}

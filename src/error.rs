@@ -1,0 +1,66 @@
+//! The one error type of the shell: SQLSTATE, message with the values in it, and a HINT that says what to do.
+
+use pgrx::PgSqlErrorCode;
+use pgrx::pg_sys::panic::ErrorReport;
+
+/// An error to show to a person. Messages are lower-case without a full stop, as PostgreSQL's own.
+#[derive(Debug, Clone)]
+pub struct Error {
+    /// SQLSTATE.
+    pub code: PgSqlErrorCode,
+    /// What is wrong, with the values.
+    pub message: String,
+    /// More about it, if there is more.
+    pub detail: Option<String>,
+    /// What to do.
+    pub hint: String,
+}
+
+/// What functions of the shell return.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// An error with its three parts.
+    pub fn new(code: PgSqlErrorCode, message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { code, message: message.into(), detail: None, hint: hint.into() }
+    }
+
+    /// SQLSTATE 22023: an argument nobody can work with.
+    pub fn bad_argument(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::new(PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE, message, hint)
+    }
+
+    /// SQLSTATE 42704: something named does not exist.
+    pub fn undefined(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::new(PgSqlErrorCode::ERRCODE_UNDEFINED_OBJECT, message, hint)
+    }
+
+    /// SQLSTATE 42501.
+    pub fn denied(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::new(PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE, message, hint)
+    }
+
+    /// Raises it as a PostgreSQL ERROR.
+    pub fn raise(self) -> ! {
+        ErrorReport::from(self).report(pgrx::PgLogLevel::ERROR);
+        unreachable!("an ERROR does not return")
+    }
+}
+
+impl From<Error> for ErrorReport {
+    fn from(e: Error) -> Self {
+        let mut report = ErrorReport::new(e.code, e.message, "pg_ragent").set_hint(e.hint);
+        if let Some(detail) = e.detail {
+            report = report.set_detail(detail);
+        }
+        report
+    }
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,75 @@
+//! Settings: the defaults a person sets with SET, ALTER ROLE, ALTER DATABASE or postgresql.conf.
+
+use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
+use std::ffi::CString;
+use std::path::PathBuf;
+
+static EMBEDDING_MODEL: GucSetting<Option<CString>> =
+    GucSetting::<Option<CString>>::new(Some(c"local/all-MiniLM-L6-v2"));
+static CHAT_MODEL: GucSetting<Option<CString>> =
+    GucSetting::<Option<CString>>::new(Some(c"local/extractive"));
+static MODEL_DIR: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+
+/// `rag.worker`: whether background workers run.
+pub static WORKER: GucSetting<bool> = GucSetting::<bool>::new(true);
+
+/// Registers them. Called once, from `_PG_init`.
+pub fn register() {
+    GucRegistry::define_string_guc(
+        c"rag.embedding_model",
+        c"Model that turns text into vectors, as \"server/model\", where none is named.",
+        c"Used by rag.embed and, at its creation, by rag.create_collection; a collection keeps the model it was created with.",
+        &EMBEDDING_MODEL,
+        GucContext::Userset,
+        GucFlags::default(),
+    );
+    GucRegistry::define_string_guc(
+        c"rag.chat_model",
+        c"Model that decides whether to search and writes the answer, as \"server/model\", where none is named.",
+        c"The default, local/extractive, needs no key: it answers with sentences of the passages it found.",
+        &CHAT_MODEL,
+        GucContext::Userset,
+        GucFlags::default(),
+    );
+    GucRegistry::define_string_guc(
+        c"rag.model_dir",
+        c"Directory with one folder for each model of server \"local\".",
+        c"Empty means pg_ragent/models in PostgreSQL's share directory, which is where \"make install\" puts them.",
+        &MODEL_DIR,
+        GucContext::Suset,
+        GucFlags::default(),
+    );
+    GucRegistry::define_bool_guc(
+        c"rag.worker",
+        c"Whether background workers keep collections current.",
+        c"Off, writes are still captured and embedded when it is on again. Takes effect on reload.",
+        &WORKER,
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
+    crate::pg::catalog::reserve_setting_prefix();
+}
+
+/// `rag.embedding_model`.
+pub fn embedding_model() -> String {
+    text(&EMBEDDING_MODEL)
+}
+
+/// `rag.chat_model`.
+pub fn chat_model() -> String {
+    text(&CHAT_MODEL)
+}
+
+/// Where the models of server `local` are.
+pub fn model_dir() -> PathBuf {
+    let set = text(&MODEL_DIR);
+    if set.is_empty() {
+        crate::pg::catalog::share_dir().join("pg_ragent").join("models")
+    } else {
+        PathBuf::from(set)
+    }
+}
+
+fn text(setting: &'static GucSetting<Option<CString>>) -> String {
+    setting.get().map(|c| c.to_string_lossy().into_owned()).unwrap_or_default()
+}

@@ -1,0 +1,81 @@
+//! Waiting the way a backend must: on its latch, leaving at once when somebody wants it to.
+
+use pgrx::pg_sys;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+/// Why [`wait`] came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Woken {
+    /// The latch was set: by a signal, or by a backend that committed work.
+    Latch,
+    /// The watched file descriptor became readable.
+    Readable,
+    /// The time is over.
+    Timeout,
+}
+
+/// `PG_WAIT_EXTENSION`: what pg_stat_activity shows while we wait ("Extension").
+const WAIT_EVENT: u32 = 0x0700_0000;
+
+/// Waits until the latch is set, `fd` (if any) is readable or `timeout` (if any) is over, and resets the latch.
+///
+/// Query cancel, `statement_timeout`, terminate and shutdown leave through a PostgreSQL error raised here; the end
+/// of the postmaster ends the process.
+pub fn wait(fd: Option<RawFd>, timeout: Option<Duration>) -> Woken {
+    check();
+    let mut events = pg_sys::WL_LATCH_SET | pg_sys::WL_EXIT_ON_PM_DEATH;
+    // -1: no timeout. Rounded up, so that a wait for "0.4 ms" does not spin.
+    let milliseconds = match timeout {
+        Some(t) => {
+            events |= pg_sys::WL_TIMEOUT;
+            i64::try_from(t.as_micros().div_ceil(1000)).unwrap_or(i64::MAX).min(3_600_000)
+        }
+        None => -1,
+    };
+    let socket = match fd {
+        Some(fd) => {
+            events |= pg_sys::WL_SOCKET_READABLE;
+            fd
+        }
+        None => -1,
+    };
+    // SAFETY: MyLatch is valid in every process that reaches this code (backends and background workers);
+    // the descriptor is open for as long as its owner, which is borrowed by the caller.
+    let woken = unsafe {
+        let woken = pg_sys::WaitLatchOrSocket(
+            pg_sys::MyLatch,
+            events as i32,
+            socket,
+            milliseconds as _,
+            WAIT_EVENT,
+        );
+        pg_sys::ResetLatch(pg_sys::MyLatch);
+        woken
+    } as u32;
+    check();
+    if woken & pg_sys::WL_SOCKET_READABLE != 0 {
+        Woken::Readable
+    } else if woken & pg_sys::WL_LATCH_SET != 0 {
+        Woken::Latch
+    } else {
+        Woken::Timeout
+    }
+}
+
+/// `CHECK_FOR_INTERRUPTS()`: raises the pending cancel or terminate, if there is one.
+pub fn check() {
+    pgrx::check_for_interrupts!();
+}
+
+/// Sleeps for `duration`, leaving early (by an error) when cancelled.
+pub fn sleep(duration: Duration) {
+    let end = std::time::Instant::now() + duration;
+    loop {
+        let left = end.saturating_duration_since(std::time::Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        wait(None, Some(left));
+    }
+}

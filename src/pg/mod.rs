@@ -1,0 +1,15 @@
+//! Where the extension touches PostgreSQL's metal. All `unsafe` of the shell stands in this folder; what it
+//! exports is safe to call from a backend's main thread.
+
+pub mod backtrace;
+pub mod catalog;
+pub mod http;
+pub mod interrupt;
+pub mod io_thread;
+pub mod role;
+pub mod spi;
+pub mod trigger;
+pub mod vector;
+pub mod wake;
+pub mod worker;
+pub mod xact;

@@ -1,0 +1,159 @@
+//! Acting as another role for a moment, and settings that hold for a moment.
+
+use pgrx::pg_sys;
+use std::ffi::CString;
+
+/// While it lives, the current user is another role. Dropped, also by an error's unwinding, everything is as before.
+pub struct ActingAs {
+    user: pg_sys::Oid,
+    context: i32,
+    nest_level: i32,
+}
+
+/// The role that owns the extension's own tables: the bootstrap superuser, which exists in every cluster.
+pub const SUPERUSER: pg_sys::Oid = pg_sys::Oid::from_u32(10);
+
+/// The role whose privileges hold now.
+pub fn current() -> pg_sys::Oid {
+    // SAFETY: reads a static.
+    unsafe { pg_sys::GetUserId() }
+}
+
+/// Whether the current role is a superuser.
+pub fn is_superuser() -> bool {
+    // SAFETY: a catalog look-up inside a transaction.
+    unsafe { pg_sys::superuser() }
+}
+
+/// Whether the current role has the privileges of `role` (is it, a member of it, or a superuser).
+pub fn has_privileges_of(role: pg_sys::Oid) -> bool {
+    // SAFETY: a catalog look-up inside a transaction.
+    unsafe { pg_sys::has_privs_of_role(current(), role) }
+}
+
+/// The name of a role, for messages and for the records of runs.
+pub fn name(role: pg_sys::Oid) -> String {
+    // SAFETY: with noerr = true the result is NULL or a palloc'd string.
+    unsafe {
+        let name = pg_sys::GetUserNameFromId(role, true);
+        if name.is_null() {
+            role.to_u32().to_string()
+        } else {
+            std::ffi::CStr::from_ptr(name).to_string_lossy().into_owned()
+        }
+    }
+}
+
+impl ActingAs {
+    /// The extension's own tables may be read and written; only built-in functions are found by unqualified names.
+    pub fn superuser() -> Self {
+        Self::switch(SUPERUSER, pg_sys::SECURITY_LOCAL_USERID_CHANGE as i32)
+    }
+
+    /// A table owner, restricted as maintenance is: code of theirs that runs now cannot escape into this session.
+    pub fn restricted(owner: pg_sys::Oid) -> Self {
+        Self::switch(
+            owner,
+            (pg_sys::SECURITY_LOCAL_USERID_CHANGE | pg_sys::SECURITY_RESTRICTED_OPERATION) as i32,
+        )
+    }
+
+    /// A table owner that creates objects.
+    pub fn owner(owner: pg_sys::Oid) -> Self {
+        Self::switch(owner, pg_sys::SECURITY_LOCAL_USERID_CHANGE as i32)
+    }
+
+    fn switch(role: pg_sys::Oid, flags: i32) -> Self {
+        let mut user = pg_sys::InvalidOid;
+        let mut context = 0;
+        // SAFETY: the saved values are put back by Drop; PostgreSQL also puts them back when a (sub)transaction
+        // aborts. The nest level is closed by Drop or by the abort, whichever is first.
+        let nest_level = unsafe {
+            pg_sys::GetUserIdAndSecContext(&mut user, &mut context);
+            pg_sys::SetUserIdAndSecContext(role, context | flags);
+            pg_sys::NewGUCNestLevel()
+        };
+        let guard = Self { user, context, nest_level };
+        set_locally("search_path", "pg_catalog, pg_temp");
+        // SAFETY: reads a static.
+        if unsafe { !pg_sys::row_security } {
+            set_locally("row_security", "on");
+        }
+        guard
+    }
+}
+
+impl Drop for ActingAs {
+    fn drop(&mut self) {
+        restore(self.nest_level);
+        // SAFETY: puts back what `switch` saved.
+        unsafe { pg_sys::SetUserIdAndSecContext(self.user, self.context) };
+    }
+}
+
+/// While it lives, settings made with [`Settings::set`] hold; dropped, the session's own come back.
+pub struct Settings {
+    nest_level: i32,
+}
+
+impl Settings {
+    /// Opens a level of settings.
+    pub fn new() -> Self {
+        // SAFETY: closed by Drop, or by the abort of the transaction.
+        Self { nest_level: unsafe { pg_sys::NewGUCNestLevel() } }
+    }
+
+    /// Sets one.
+    pub fn set(&self, name: &str, value: &str) {
+        set_locally(name, value);
+    }
+}
+
+impl Drop for Settings {
+    fn drop(&mut self) {
+        restore(self.nest_level);
+    }
+}
+
+fn restore(nest_level: i32) {
+    // While an error unwinds, the abort of its transaction closes the level; doing it twice would not be an error,
+    // but running hooks during an abort could be.
+    if std::thread::panicking() {
+        return;
+    }
+    // SAFETY: the level was opened by NewGUCNestLevel and not closed since.
+    unsafe { pg_sys::AtEOXact_GUC(false, nest_level) };
+}
+
+/// A setting's current value, if there is such a setting.
+pub fn setting(name: &str) -> Option<String> {
+    let name = CString::new(name).expect("setting names have no NUL");
+    // SAFETY: missing_ok; the string belongs to the GUC machinery and is copied at once.
+    unsafe {
+        let value = pg_sys::GetConfigOption(name.as_ptr(), true, false);
+        if value.is_null() {
+            None
+        } else {
+            Some(std::ffi::CStr::from_ptr(value).to_string_lossy().into_owned())
+        }
+    }
+}
+
+fn set_locally(name: &str, value: &str) {
+    let name = CString::new(name).expect("setting names have no NUL");
+    let value = CString::new(value).expect("setting values have no NUL");
+    // SAFETY: both strings are NUL-terminated and copied by the callee. PGC_S_SESSION with GUC_ACTION_SAVE makes the
+    // change end with the nest level.
+    unsafe {
+        pg_sys::set_config_option(
+            name.as_ptr(),
+            value.as_ptr(),
+            pg_sys::GucContext::PGC_USERSET,
+            pg_sys::GucSource::PGC_S_SESSION,
+            pg_sys::GucAction::GUC_ACTION_SAVE,
+            true,
+            0,
+            false,
+        );
+    }
+}

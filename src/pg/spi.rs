@@ -1,0 +1,245 @@
+//! SQL from Rust: a thin layer over SPI with kept plans.
+//!
+//! pgrx's own client assigns a transaction id even for a SELECT (which breaks standbys and parallel plans), so this
+//! one distinguishes [`Mode::Read`] from [`Mode::Write`]. The SQL text itself stands in `store/`.
+
+use pgrx::datum::DatumWithOid;
+use pgrx::{FromDatum, IntoDatum, pg_sys};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+
+/// How a statement sees the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// With the snapshot of the calling query; may run on a standby.
+    Read,
+    /// With a new snapshot that includes what this transaction did; may write.
+    Write,
+}
+
+/// An open SPI connection. Results live as long as it does.
+pub struct Spi<'c> {
+    connection: PhantomData<&'c ()>,
+}
+
+/// The rows of a statement.
+pub struct Rows<'c> {
+    table: *mut pg_sys::SPITupleTable,
+    len: usize,
+    connection: PhantomData<&'c ()>,
+}
+
+/// One row of [`Rows`].
+pub struct Row<'r> {
+    table: *mut pg_sys::SPITupleTable,
+    index: usize,
+    rows: PhantomData<&'r ()>,
+}
+
+/// An argument of a statement: a datum and its type.
+pub type Arg<'a> = DatumWithOid<'a>;
+
+/// Connects, runs `f`, disconnects. A PostgreSQL error in between is cleaned up by its (sub)transaction's abort.
+pub fn connect<R>(f: impl FnOnce(&Spi<'_>) -> R) -> R {
+    // SAFETY: SPI_connect and SPI_finish are paired; on an error raised by `f` PostgreSQL itself resets the stack.
+    unsafe {
+        pg_sys::SPI_connect();
+        let result = f(&Spi { connection: PhantomData });
+        pg_sys::SPI_finish();
+        result
+    }
+}
+
+/// Runs `f` under a snapshot taken now, also where the transaction's own would be older.
+pub fn with_latest_snapshot<R>(f: impl FnOnce() -> R) -> R {
+    // SAFETY: pushed and popped in pairs; an error in between is cleaned up by the transaction's abort.
+    unsafe {
+        pg_sys::PushActiveSnapshot(pg_sys::GetLatestSnapshot());
+        let result = f();
+        pg_sys::PopActiveSnapshot();
+        result
+    }
+}
+
+/// A kept plan, found again by its text and argument types.
+#[derive(PartialEq, Eq, Hash)]
+struct PlanKey {
+    sql: String,
+    types: Vec<u32>,
+}
+
+thread_local! {
+    // Never dropped: plans must not be freed while the process is already exiting.
+    static PLANS: ManuallyDrop<RefCell<HashMap<PlanKey, pg_sys::SPIPlanPtr>>> = ManuallyDrop::new(RefCell::default());
+}
+
+/// Beyond so many kept plans all are dropped and made anew: a bound on memory for sessions that see many collections.
+const MAX_PLANS: usize = 256;
+
+impl<'c> Spi<'c> {
+    /// Runs a statement and returns its rows. The plan is kept.
+    pub fn query(&self, mode: Mode, sql: &str, args: &[Arg<'_>]) -> Rows<'c> {
+        let plan = kept_plan(sql, args);
+        let (mut values, nulls) = values(args);
+        // SAFETY: plan is live (kept), and values and nulls have as many entries as the plan has arguments, since it
+        // is found by its argument types.
+        let code = unsafe {
+            pg_sys::SPI_execute_plan(plan, values.as_mut_ptr(), nulls.as_ptr(), mode == Mode::Read, 0)
+        };
+        self.result(code, sql)
+    }
+
+    /// Runs a statement that returns nothing; the number of rows it touched.
+    pub fn run(&self, sql: &str, args: &[Arg<'_>]) -> u64 {
+        self.query(Mode::Write, sql, args).len as u64
+    }
+
+    /// Runs utility statements (DDL), separated by semicolons.
+    pub fn utility(&self, sql: &str) {
+        let text = CString::new(sql).expect("SQL text has no NUL");
+        // SAFETY: text is a NUL-terminated string that outlives the call.
+        let code = unsafe { pg_sys::SPI_execute(text.as_ptr(), false, 0) };
+        self.result(code, sql);
+    }
+
+    /// Opens a cursor over a read-only statement.
+    pub fn cursor(&self, sql: &str, args: &[Arg<'_>]) -> Cursor<'c> {
+        let plan = kept_plan(sql, args);
+        let (mut values, nulls) = values(args);
+        // SAFETY: as in `query`.
+        let portal = unsafe {
+            pg_sys::SPI_cursor_open(std::ptr::null(), plan, values.as_mut_ptr(), nulls.as_ptr(), true)
+        };
+        Cursor { portal, connection: PhantomData }
+    }
+
+    /// Makes the transition tables of a trigger visible to this connection's statements.
+    pub fn register_trigger_data(&self, data: &super::trigger::TriggerCall<'_>) {
+        // SAFETY: the trigger data PostgreSQL passed lives for the whole call.
+        let code = unsafe { pg_sys::SPI_register_trigger_data(data.as_ptr()) };
+        assert!(code >= 0, "SPI_register_trigger_data failed: {code}");
+    }
+
+    fn result(&self, code: i32, sql: &str) -> Rows<'c> {
+        assert!(code >= 0, "SPI failed with {code} at: {sql}");
+        // SAFETY: SPI_tuptable and SPI_processed belong to the call just made.
+        unsafe {
+            Rows {
+                table: pg_sys::SPI_tuptable,
+                len: pg_sys::SPI_processed as usize,
+                connection: PhantomData,
+            }
+        }
+    }
+}
+
+/// An open cursor.
+pub struct Cursor<'c> {
+    portal: pg_sys::Portal,
+    connection: PhantomData<&'c ()>,
+}
+
+impl<'c> Cursor<'c> {
+    /// The next rows, at most `count`; none when it is exhausted.
+    pub fn fetch(&mut self, count: usize) -> Rows<'c> {
+        // SAFETY: the portal is open until `close`; the results belong to the call just made.
+        unsafe {
+            pg_sys::SPI_cursor_fetch(self.portal, true, count as _);
+            Rows {
+                table: pg_sys::SPI_tuptable,
+                len: pg_sys::SPI_processed as usize,
+                connection: PhantomData,
+            }
+        }
+    }
+
+    /// Closes it.
+    pub fn close(self) {
+        // SAFETY: the portal is open, and gone from here on since `self` is consumed.
+        unsafe { pg_sys::SPI_cursor_close(self.portal) }
+    }
+}
+
+fn kept_plan(sql: &str, args: &[Arg<'_>]) -> pg_sys::SPIPlanPtr {
+    let types: Vec<u32> = args.iter().map(|a| a.oid().to_u32()).collect();
+    let key = PlanKey { sql: sql.to_owned(), types };
+    PLANS.with(|plans| {
+        if let Some(plan) = plans.borrow().get(&key) {
+            return *plan;
+        }
+        let text = CString::new(sql).expect("SQL text has no NUL");
+        let mut oids: Vec<pg_sys::Oid> = args.iter().map(DatumWithOid::oid).collect();
+        // SAFETY: text is NUL-terminated, oids has args.len() entries.
+        let plan = unsafe { pg_sys::SPI_prepare(text.as_ptr(), args.len() as i32, oids.as_mut_ptr()) };
+        assert!(!plan.is_null(), "SPI_prepare failed at: {sql}");
+        // SAFETY: a fresh plan, kept once.
+        unsafe { pg_sys::SPI_keepplan(plan) };
+        let mut plans = plans.borrow_mut();
+        if plans.len() >= MAX_PLANS {
+            for (_, old) in plans.drain() {
+                // SAFETY: each was kept and is in no other place. Plans in execution are counted by PostgreSQL and
+                // survive until they end.
+                unsafe { pg_sys::SPI_freeplan(old) };
+            }
+        }
+        plans.insert(key, plan);
+        plan
+    })
+}
+
+fn values(args: &[Arg<'_>]) -> (Vec<pg_sys::Datum>, Vec<std::ffi::c_char>) {
+    args.iter()
+        .map(|arg| match arg.datum() {
+            Some(datum) => (datum.sans_lifetime(), b' ' as std::ffi::c_char),
+            None => (pg_sys::Datum::from(0usize), b'n' as std::ffi::c_char),
+        })
+        .unzip()
+}
+
+impl<'c> Rows<'c> {
+    /// The rows, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Row<'_>> {
+        let n = if self.table.is_null() { 0 } else { self.len };
+        (0..n).map(|index| Row { table: self.table, index, rows: PhantomData })
+    }
+
+    /// The first row, if any.
+    pub fn first(&self) -> Option<Row<'_>> {
+        self.iter().next()
+    }
+
+    /// The only column of the first row.
+    pub fn one<T: FromDatum + IntoDatum>(&self) -> Option<T> {
+        self.first().and_then(|row| row.get(1))
+    }
+}
+
+impl Row<'_> {
+    /// Column `column`, counted from 1; `None` for NULL. Its SQL type must be `T`'s: the statement casts.
+    pub fn get<T: FromDatum + IntoDatum>(&self, column: usize) -> Option<T> {
+        // SAFETY: index is below the number of rows SPI reported; SPI_getbinval answers NULL with an error code for
+        // a column out of range. from_polymorphic_datum is given the column's own type.
+        unsafe {
+            let desc = (*self.table).tupdesc;
+            let tuple = *(*self.table).vals.add(self.index);
+            let mut is_null = true;
+            let datum = pg_sys::SPI_getbinval(tuple, desc, column as i32, &mut is_null);
+            assert!(column >= 1 && column <= (*desc).natts as usize, "no column {column}");
+            let type_oid = pg_sys::SPI_gettypeid(desc, column as i32);
+            assert!(
+                T::is_compatible_with(type_oid),
+                "column {column} has type {type_oid}, which is not a {}",
+                std::any::type_name::<T>()
+            );
+            T::from_polymorphic_datum(datum, is_null, type_oid)
+        }
+    }
+
+    /// As [`Row::get`], for a column that cannot be NULL.
+    pub fn need<T: FromDatum + IntoDatum>(&self, column: usize) -> T {
+        self.get(column).unwrap_or_else(|| panic!("column {column} is null"))
+    }
+}

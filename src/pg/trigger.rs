@@ -1,0 +1,83 @@
+//! What a capture trigger is told by PostgreSQL.
+
+use pgrx::datum::DatumWithOid;
+use pgrx::{PgTrigger, PgTriggerLevel, PgTriggerOperation, pg_sys};
+
+/// One call of a trigger function.
+pub struct TriggerCall<'a>(&'a PgTrigger<'a>);
+
+/// What happened to the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// Rows came.
+    Insert,
+    /// Rows changed.
+    Update,
+    /// Rows went.
+    Delete,
+    /// All rows went.
+    Truncate,
+}
+
+impl<'a> TriggerCall<'a> {
+    /// Wraps pgrx's view of the call.
+    pub fn new(trigger: &'a PgTrigger<'a>) -> Self {
+        Self(trigger)
+    }
+
+    /// The raw data, for SPI.
+    pub fn as_ptr(&self) -> *mut pg_sys::TriggerData {
+        std::ptr::from_ref(self.0.trigger_data()).cast_mut()
+    }
+
+    /// What happened.
+    pub fn event(&self) -> Event {
+        match self.0.op() {
+            Ok(PgTriggerOperation::Insert) => Event::Insert,
+            Ok(PgTriggerOperation::Update) => Event::Update,
+            Ok(PgTriggerOperation::Delete) => Event::Delete,
+            Ok(PgTriggerOperation::Truncate) => Event::Truncate,
+            Err(e) => panic!("trigger without an operation: {e}"),
+        }
+    }
+
+    /// Whether it is called for each row (partitioned tables) rather than for each statement.
+    pub fn is_for_row(&self) -> bool {
+        matches!(self.0.level(), PgTriggerLevel::Row)
+    }
+
+    /// The arguments given in CREATE TRIGGER.
+    pub fn arguments(&self) -> Vec<String> {
+        self.0.extra_args().unwrap_or_default()
+    }
+
+    /// The table (for a partition: the partition).
+    pub fn relation(&self) -> pg_sys::Oid {
+        self.0.relid().unwrap_or(pg_sys::InvalidOid)
+    }
+
+    /// The table's name, for messages.
+    pub fn relation_name(&self) -> String {
+        self.0.table_name().unwrap_or_default()
+    }
+
+    /// The row before and the row after, as composite values of the table's row type.
+    pub fn rows(&self) -> (Option<DatumWithOid<'a>>, Option<DatumWithOid<'a>>) {
+        let event = self.event();
+        let old = matches!(event, Event::Update | Event::Delete).then(|| self.0.old()).flatten();
+        let new = matches!(event, Event::Update | Event::Insert).then(|| self.0.new()).flatten();
+        (old.and_then(|t| self.composite(t)), new.and_then(|t| self.composite(t)))
+    }
+
+    fn composite(
+        &self,
+        tuple: pgrx::heap_tuple::PgHeapTuple<'_, pgrx::pgbox::AllocatedByPostgres>,
+    ) -> Option<DatumWithOid<'a>> {
+        // SAFETY: a table has a row type, and the tuple is a row of that table. The conversion copies it into the
+        // trigger's memory context, which outlives the call.
+        unsafe {
+            let row_type = pg_sys::get_rel_type_id(self.relation());
+            Some(DatumWithOid::new(tuple, row_type))
+        }
+    }
+}

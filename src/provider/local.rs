@@ -1,0 +1,113 @@
+//! Models of server `local`: sentence encoders from files, and the extractive answerer.
+
+use super::EmbeddingModelFacts;
+use crate::error::{Error, Result};
+use crate::pg::interrupt;
+use pgrx::PgSqlErrorCode;
+use ragent_core::model::{ChatReply, ChatRequest};
+use ragent_encoder::{Encoder, EncoderError};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::mem::ManuallyDrop;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+type Shared = Rc<RefCell<Encoder>>;
+
+thread_local! {
+    // A few megabytes each; the weights are mapped and shared between processes.
+    static ENCODERS: ManuallyDrop<RefCell<HashMap<PathBuf, Shared>>> = ManuallyDrop::new(RefCell::default());
+}
+
+/// The only chat model of server `local`.
+const EXTRACTIVE: &str = "extractive";
+
+/// Embeds with a local encoder, looking for interrupts between texts.
+///
+/// Errors: 42704 no such model, XX001 a broken model file.
+pub fn embed(model: &str, texts: &[&str]) -> Result<Vec<Vec<f32>>> {
+    let encoder = open(model)?;
+    let mut encoder = encoder.borrow_mut();
+    encoder
+        .embed(texts, &mut || {
+            interrupt::check();
+            true
+        })
+        .map_err(|e| broken(model, &e))
+}
+
+/// What the model's own files say of it.
+pub fn facts(model: &str) -> Result<EmbeddingModelFacts> {
+    let encoder = open(model)?;
+    let encoder = encoder.borrow();
+    // Two tokens of every text are the model's own: its beginning and its end.
+    let max_tokens = encoder.max_tokens().saturating_sub(2);
+    Ok(EmbeddingModelFacts { dimensions: Some(encoder.dimensions()), max_tokens: Some(max_tokens) })
+}
+
+/// Counts tokens as the model does.
+pub fn token_counter(model: &str) -> Result<Box<dyn Fn(&str) -> usize>> {
+    let encoder = open(model)?;
+    Ok(Box::new(move |text| encoder.borrow().count_tokens(text)))
+}
+
+/// One turn of a local chat model.
+pub fn chat(model: &str, request: &ChatRequest) -> Result<ChatReply> {
+    if model == EXTRACTIVE {
+        return Ok(ragent_core::extractive::reply(request));
+    }
+    Err(Error::undefined(
+        format!("chat model \"local/{}\" does not exist", super::excerpt(model)),
+        "Server \"local\" has one chat model, local/extractive. Name a model of another server, or CREATE SERVER … FOREIGN DATA WRAPPER rag_provider for one.",
+    ))
+}
+
+fn open(model: &str) -> Result<Shared> {
+    if model == EXTRACTIVE {
+        return Err(Error::bad_argument(
+            "model \"local/extractive\" answers questions; it does not embed",
+            "Use an embedding model, for example local/all-MiniLM-L6-v2.",
+        ));
+    }
+    let root = crate::guc::model_dir();
+    let fits = !model.starts_with('.')
+        && model.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
+    let dir = root.join(model);
+    if !fits || !dir.is_dir() {
+        return Err(missing(model, &root));
+    }
+    if let Some(encoder) = ENCODERS.with(|e| e.borrow().get(&dir).cloned()) {
+        return Ok(encoder);
+    }
+    let encoder = Encoder::open(&dir).map_err(|e| broken(model, &e))?;
+    let encoder = Rc::new(RefCell::new(encoder));
+    ENCODERS.with(|e| e.borrow_mut().insert(dir, encoder.clone()));
+    Ok(encoder)
+}
+
+fn missing(model: &str, root: &std::path::Path) -> Error {
+    let mut names: Vec<String> = std::fs::read_dir(root)
+        .map(|entries| {
+            entries
+                .flatten()
+                .filter(|e| e.path().is_dir())
+                .map(|e| e.file_name().to_string_lossy().into_owned())
+                .collect()
+        })
+        .unwrap_or_default();
+    names.sort();
+    let hint = if names.is_empty() {
+        "There is no model in the directory rag.model_dir names; \"make install\" puts all-MiniLM-L6-v2 there.".to_owned()
+    } else {
+        format!("Models in the directory rag.model_dir names: {}.", names.join(", "))
+    };
+    Error::undefined(format!("embedding model \"local/{}\" does not exist", super::excerpt(model)), hint)
+}
+
+fn broken(model: &str, e: &EncoderError) -> Error {
+    Error::new(
+        PgSqlErrorCode::ERRCODE_DATA_CORRUPTED,
+        format!("could not use embedding model \"local/{model}\": {e}"),
+        "Put the model's files in place again (\"make install\" does it for all-MiniLM-L6-v2), then reconnect.",
+    )
+}

@@ -1,0 +1,393 @@
+//! `rag.collection`: reading, creating, dropping.
+
+use super::{arg, columns, quote};
+use crate::pg::catalog;
+use crate::pg::role::{ActingAs, SUPERUSER};
+use crate::pg::spi::{self, Mode, Row};
+use pgrx::pg_sys;
+
+/// One row of `rag.collection`, with what statements about it need.
+#[derive(Debug, Clone)]
+pub struct Collection {
+    /// Its number.
+    pub id: i32,
+    /// Its name.
+    pub name: String,
+    /// The source table.
+    pub source: pg_sys::Oid,
+    /// The source's schema-qualified name, quoted; empty when the table is gone.
+    pub source_name: String,
+    /// The source's owner.
+    pub owner: pg_sys::Oid,
+    /// The chunk table's schema-qualified name, quoted; empty when the table is gone.
+    pub chunk_table: String,
+    /// Key columns in the source.
+    pub key_columns: Vec<String>,
+    /// Key columns in the chunk table.
+    pub chunk_key_columns: Vec<String>,
+    /// Types of the key columns, as SQL.
+    pub key_types: Vec<String>,
+    /// Equality operators of the key columns, schema-qualified, from the primary key's index.
+    pub key_operators: Vec<String>,
+    /// Content columns.
+    pub content_columns: Vec<String>,
+    /// Title column.
+    pub title_column: Option<String>,
+    /// Link column.
+    pub link_column: Option<String>,
+    /// Metadata columns.
+    pub metadata_columns: Vec<String>,
+    /// Embedding model, `server/model`.
+    pub embedding_model: String,
+    /// Length of its vectors.
+    pub dimensions: i32,
+    /// Longest chunk.
+    pub chunk_tokens: i32,
+    /// Overlap of chunks.
+    pub chunk_overlap: i32,
+    /// What it is about.
+    pub description: Option<String>,
+    /// Whether the role asked about may read the source's columns.
+    pub may_read: bool,
+    /// Whether the worker noted an error.
+    pub has_error: bool,
+}
+
+/// Longest vectors that `vector` can be indexed with; up to twice that, `halfvec` can.
+pub const MAX_VECTOR_INDEX: i32 = 2000;
+/// Longest vectors that can be indexed at all.
+pub const MAX_HALFVEC_INDEX: i32 = 4000;
+
+// $1: name or NULL; $2: the role whose rights are asked about. may_read() reads current_user's rights, so here the
+// same conditions stand with the role as an argument.
+const SELECT: &str = "SELECT c.id, c.name, c.source::pg_catalog.oid,
+       coalesce(pg_catalog.format('%I.%I', n.nspname, r.relname), ''), coalesce(r.relowner, 0::pg_catalog.oid),
+       coalesce((SELECT pg_catalog.format('%I.%I', cn.nspname, cr.relname) FROM pg_catalog.pg_class cr
+                 JOIN pg_catalog.pg_namespace cn ON cn.oid = cr.relnamespace WHERE cr.oid = c.chunk_table), ''),
+       c.key_columns, c.chunk_key_columns, coalesce(k.types, '{}'), coalesce(k.operators, '{}'),
+       c.content_columns, c.title_column, c.link_column, c.metadata_columns,
+       c.embedding_model, c.dimensions, c.chunk_tokens, c.chunk_overlap, c.description,
+       coalesce(pg_catalog.has_schema_privilege($2, r.relnamespace, 'USAGE')
+                AND (pg_catalog.has_table_privilege($2, r.oid, 'SELECT') OR NOT EXISTS (
+           SELECT FROM pg_catalog.unnest(c.key_columns || c.content_columns || c.metadata_columns
+                                         || c.title_column || c.link_column) AS used (name)
+           LEFT JOIN pg_catalog.pg_attribute a
+                  ON a.attrelid = c.source AND a.attname = used.name AND a.attnum > 0 AND NOT a.attisdropped
+           WHERE used.name IS NOT NULL
+             AND NOT coalesce(pg_catalog.has_column_privilege($2, c.source::pg_catalog.oid, a.attnum, 'SELECT'), false))),
+           false),
+       c.last_error IS NOT NULL
+  FROM rag.collection c
+  LEFT JOIN pg_catalog.pg_class r ON r.oid = c.source
+  LEFT JOIN pg_catalog.pg_namespace n ON n.oid = r.relnamespace
+  LEFT JOIN LATERAL (
+      SELECT pg_catalog.array_agg(pg_catalog.format_type(a.atttypid, a.atttypmod) ORDER BY u.place) AS types,
+             pg_catalog.array_agg(pg_catalog.format('OPERATOR(%I.%s)', opn.nspname, op.oprname) ORDER BY u.place) AS operators
+      FROM pg_catalog.unnest(c.key_columns) WITH ORDINALITY AS u (name, place)
+      JOIN pg_catalog.pg_attribute a
+        ON a.attrelid = c.source AND a.attname = u.name AND a.attnum > 0 AND NOT a.attisdropped
+      JOIN pg_catalog.pg_index i ON i.indrelid = c.source AND i.indisprimary
+      JOIN LATERAL pg_catalog.unnest(i.indkey::pg_catalog.int2[], i.indclass::pg_catalog.oid[]) AS ik (attnum, opclass)
+        ON ik.attnum = a.attnum
+      JOIN pg_catalog.pg_opclass oc ON oc.oid = ik.opclass
+      JOIN pg_catalog.pg_amop ao ON ao.amopfamily = oc.opcfamily AND ao.amopstrategy = 3
+           AND ao.amoplefttype = oc.opcintype AND ao.amoprighttype = oc.opcintype
+      JOIN pg_catalog.pg_operator op ON op.oid = ao.amopopr
+      JOIN pg_catalog.pg_namespace opn ON opn.oid = op.oprnamespace
+  ) k ON true";
+
+fn read(row: &Row<'_>) -> Collection {
+    Collection {
+        id: row.need(1),
+        name: row.need(2),
+        source: row.need(3),
+        source_name: row.need(4),
+        owner: row.need(5),
+        chunk_table: row.need(6),
+        key_columns: row.need(7),
+        chunk_key_columns: row.need(8),
+        key_types: row.need(9),
+        key_operators: row.need(10),
+        content_columns: row.need(11),
+        title_column: row.get(12),
+        link_column: row.get(13),
+        metadata_columns: row.need(14),
+        embedding_model: row.need(15),
+        dimensions: row.need(16),
+        chunk_tokens: row.need(17),
+        chunk_overlap: row.need(18),
+        description: row.get(19),
+        may_read: row.need(20),
+        has_error: row.need(21),
+    }
+}
+
+/// The collection of that name.
+pub fn by_name(name: &str, role: pg_sys::Oid) -> Option<Collection> {
+    select("WHERE c.name = $1", arg(name.to_owned()), role).pop()
+}
+
+/// The collection of that number, with the superuser's rights.
+pub fn by_id(id: i32) -> Option<Collection> {
+    select("WHERE c.id = $1", arg(id), SUPERUSER).pop()
+}
+
+/// All collections, by name.
+pub fn all(role: pg_sys::Oid) -> Vec<Collection> {
+    select("WHERE $1::pg_catalog.text IS NULL ORDER BY c.name", arg(None::<String>), role)
+}
+
+fn select(condition: &str, key: spi::Arg<'_>, role: pg_sys::Oid) -> Vec<Collection> {
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| {
+        let rows = s.query(Mode::Read, &format!("{SELECT} {condition}"), &[key, arg(role)]);
+        rows.iter().map(|row| read(&row)).collect()
+    })
+}
+
+impl Collection {
+    /// The SQL type of its embeddings, qualified, with its length.
+    pub fn vector_type(&self) -> String {
+        vector_type(self.dimensions)
+    }
+
+    /// `left.key = right.key AND …`, with the operators of the primary key.
+    pub fn key_join(&self, left: &str, left_names: &[String], right: &str, right_names: &[String]) -> String {
+        left_names
+            .iter()
+            .zip(right_names)
+            .zip(&self.key_operators)
+            .map(|((l, r), operator)| format!("{left}.{} {operator} {right}.{}", quote(l), quote(r)))
+            .collect::<Vec<_>>()
+            .join(" AND ")
+    }
+
+    /// `jsonb_build_object('id', alias.id, …)`: the key as the surface shows it, named as in the source.
+    pub fn key_object(&self, alias: &str, names: &[String]) -> String {
+        let pairs: Vec<String> = self
+            .key_columns
+            .iter()
+            .zip(names)
+            .map(|(shown, name)| format!("{}, {alias}.{}", pgrx::spi::quote_literal(shown), quote(name)))
+            .collect();
+        format!("pg_catalog.jsonb_build_object({})", pairs.join(", "))
+    }
+
+    /// `pg_catalog.jsonb_to_record(value) AS alias (id bigint, …)`: the key's columns with their types.
+    pub fn key_record(&self, value: &str, alias: &str) -> String {
+        let fields: Vec<String> = self
+            .key_columns
+            .iter()
+            .zip(&self.key_types)
+            .map(|(name, sql_type)| format!("{} {sql_type}", quote(name)))
+            .collect();
+        format!("pg_catalog.jsonb_to_record({value}) AS {alias} ({})", fields.join(", "))
+    }
+}
+
+/// The SQL type for embeddings of a length: `schema.vector(n)` or `schema.halfvec(n)`.
+pub fn vector_type(dimensions: i32) -> String {
+    let (schema, _) = catalog::vector_schema();
+    let name = if dimensions <= MAX_VECTOR_INDEX { "vector" } else { "halfvec" };
+    format!("{schema}.{name}({dimensions})")
+}
+
+/// What a new collection is made of. Everything is checked by then.
+pub struct NewCollection {
+    /// Name.
+    pub name: String,
+    /// Source table.
+    pub source: super::source::Source,
+    /// Schema of the chunk table.
+    pub chunk_schema: String,
+    /// Name of the chunk table.
+    pub chunk_name: String,
+    /// Content columns.
+    pub content: Vec<String>,
+    /// Title column.
+    pub title: Option<String>,
+    /// Link column.
+    pub link: Option<String>,
+    /// Metadata columns.
+    pub metadata: Vec<String>,
+    /// Embedding model.
+    pub embedding_model: String,
+    /// Length of its vectors.
+    pub dimensions: i32,
+    /// Longest chunk.
+    pub chunk_tokens: i32,
+    /// Overlap.
+    pub chunk_overlap: i32,
+    /// Description.
+    pub description: Option<String>,
+}
+
+/// Columns of a chunk table besides the key.
+const CHUNK_COLUMNS: [&str; 5] = ["chunk", "content", "content_hash", "model", "embedding"];
+
+impl NewCollection {
+    /// Creates chunk table, catalog row and triggers, and queues the rows there are.
+    pub fn create(&self) {
+        let key: Vec<String> = self.source.key.iter().map(|k| k.name.clone()).collect();
+        let chunk_key = chunk_key_names(&key);
+        let chunk_table = format!("{}.{}", quote(&self.chunk_schema), quote(&self.chunk_name));
+        {
+            let _acting = ActingAs::owner(self.source.owner);
+            spi::connect(|s| s.utility(&self.chunk_table_sql(&chunk_table, &chunk_key)));
+        }
+        let id = self.insert(&chunk_table, &key, &chunk_key);
+        let collection = by_id(id).expect("inserted just now");
+        {
+            let _acting = ActingAs::owner(self.source.owner);
+            spi::connect(|s| {
+                s.utility(&super::capture::create_triggers(&collection, self.source.is_partitioned));
+            });
+        }
+        super::queue::queue_all(&collection);
+    }
+
+    fn chunk_table_sql(&self, table: &str, chunk_key: &[String]) -> String {
+        let (schema, _) = catalog::vector_schema();
+        let vector = vector_type(self.dimensions);
+        let operators = if self.dimensions <= MAX_VECTOR_INDEX { "vector_cosine_ops" } else { "halfvec_cosine_ops" };
+        let key_definitions: Vec<String> = self
+            .source
+            .key
+            .iter()
+            .zip(chunk_key)
+            .map(|(k, name)| format!("{} {} NOT NULL", quote(name), k.sql_type))
+            .collect();
+        let key_list = chunk_key.iter().map(|n| quote(n)).collect::<Vec<_>>().join(", ");
+        let source = &self.source.qualified_name;
+        let key: Vec<String> = self.source.key.iter().map(|k| k.name.clone()).collect();
+        let same_key: Vec<String> = self
+            .source
+            .key
+            .iter()
+            .zip(chunk_key)
+            .map(|(k, name)| format!("s.{} {} {table}.{}", quote(&k.name), k.equality, quote(name)))
+            .collect();
+        // The policy's subquery names the content columns so that reading a chunk asks for the same rights as
+        // reading them; it also makes PostgreSQL follow their renaming and refuse to drop them unasked.
+        let readable = columns("s", &[key, self.content.clone()].concat());
+        let comments = self.chunk_comments(table, chunk_key);
+        format!(
+            "CREATE TABLE {table} (
+                {keys},
+                chunk pg_catalog.int4 NOT NULL,
+                content pg_catalog.text NOT NULL,
+                content_hash pg_catalog.bytea NOT NULL,
+                model pg_catalog.text NOT NULL,
+                embedding {vector} NOT NULL,
+                PRIMARY KEY ({key_list}, chunk)
+            );
+            CREATE INDEX ON {table} USING hnsw (embedding {schema}.{operators});
+            ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
+            CREATE POLICY rag_same_as_source ON {table} FOR SELECT
+                USING (EXISTS (SELECT {readable} FROM {source} s WHERE {same_key}));
+            GRANT SELECT ON {table} TO PUBLIC;
+            {comments}",
+            keys = key_definitions.join(", "),
+            same_key = same_key.join(" AND "),
+        )
+    }
+
+    fn chunk_comments(&self, table: &str, chunk_key: &[String]) -> String {
+        let mut sql = format!(
+            "COMMENT ON TABLE {table} IS {};",
+            pgrx::spi::quote_literal(format!(
+                "Chunks of {} and their embeddings, kept current by pg_ragent (collection {}); readable by those who can read the row",
+                self.source.qualified_name, self.name
+            ))
+        );
+        let described = [
+            ("chunk", "Number of the chunk within its row, from 1"),
+            ("content", "Text of the chunk"),
+            ("content_hash", "SHA-256 of model, title and text: a chunk whose hash is unchanged is not embedded again"),
+            ("model", "Model of the embedding, as server/model"),
+            ("embedding", "Embedding of title and text"),
+        ];
+        let keys = chunk_key.iter().map(|name| (name.as_str(), "Primary key of the source row"));
+        for (column, text) in keys.chain(described) {
+            sql.push_str(&format!(
+                "COMMENT ON COLUMN {table}.{} IS {};",
+                quote(column),
+                pgrx::spi::quote_literal(text)
+            ));
+        }
+        sql
+    }
+
+    fn insert(&self, chunk_table: &str, key: &[String], chunk_key: &[String]) -> i32 {
+        const SQL: &str = "INSERT INTO rag.collection (name, source, chunk_table, key_columns, chunk_key_columns,
+                content_columns, title_column, link_column, metadata_columns, embedding_model, dimensions,
+                chunk_tokens, chunk_overlap, description)
+            VALUES ($1, $2::pg_catalog.regclass, $3::pg_catalog.regclass, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+            RETURNING id";
+        let _acting = ActingAs::superuser();
+        spi::connect(|s| {
+            let rows = s.query(
+                Mode::Write,
+                SQL,
+                &[
+                    arg(self.name.clone()),
+                    arg(self.source.oid),
+                    arg(chunk_table.to_owned()),
+                    arg(key.to_vec()),
+                    arg(chunk_key.to_vec()),
+                    arg(self.content.clone()),
+                    arg(self.title.clone()),
+                    arg(self.link.clone()),
+                    arg(self.metadata.clone()),
+                    arg(self.embedding_model.clone()),
+                    arg(self.dimensions),
+                    arg(self.chunk_tokens),
+                    arg(self.chunk_overlap),
+                    arg(self.description.clone()),
+                ],
+            );
+            rows.one().expect("RETURNING gives a row")
+        })
+    }
+}
+
+/// The key's names in the chunk table: the source's, unless one of ours is called the same.
+fn chunk_key_names(key: &[String]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for column in key {
+        let mut name = column.clone();
+        while CHUNK_COLUMNS.contains(&name.as_str()) || names.contains(&name) || (name != *column && key.contains(&name)) {
+            name = format!("key_{name}");
+        }
+        names.push(name);
+    }
+    names
+}
+
+/// Removes a collection: chunk table, triggers, queue, failures, catalog row.
+pub fn drop(collection: &Collection) {
+    if !collection.source_name.is_empty() {
+        let _acting = ActingAs::owner(collection.owner);
+        spi::connect(|s| {
+            s.utility(&super::capture::drop_triggers(collection));
+            if !collection.chunk_table.is_empty() {
+                s.utility(&format!("DROP TABLE {}", collection.chunk_table));
+            }
+        });
+    }
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| {
+        // Dropping the chunk table forgets the collection by the event trigger; where those are off, this does.
+        s.run("DELETE FROM rag.queue WHERE collection = $1", &[arg(collection.id)]);
+        s.run("DELETE FROM rag.failure WHERE collection = $1", &[arg(collection.id)]);
+        s.run("DELETE FROM rag.collection WHERE id = $1", &[arg(collection.id)]);
+    });
+}
+
+/// Notes why the worker could not go on with a collection, or (None) that it went on.
+pub fn note_error(id: i32, error: Option<&str>) {
+    const SQL: &str = "UPDATE rag.collection
+        SET last_error = $2, last_error_at = CASE WHEN $2 IS NULL THEN NULL ELSE pg_catalog.clock_timestamp() END
+        WHERE id = $1 AND last_error IS DISTINCT FROM $2";
+    spi::connect(|s| s.run(SQL, &[arg(id), arg(error.map(str::to_owned))]));
+}

@@ -1,0 +1,188 @@
+//! `rag.queue` and `rag.failure`.
+
+use super::arg;
+use super::collection::Collection;
+use crate::pg::role::ActingAs;
+use crate::pg::spi::{self, Mode};
+use crate::pg::trigger::{Event, TriggerCall};
+use std::cell::Cell;
+use std::time::Duration;
+
+thread_local! {
+    static CAPTURING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether a capture is writing to the queue right now: what the queue's policy asks.
+pub fn is_capturing() -> bool {
+    CAPTURING.get()
+}
+
+/// While it lives, this process may write to the queue whatever role it is.
+struct Capturing;
+
+impl Capturing {
+    fn begin() -> Self {
+        CAPTURING.set(true);
+        Self
+    }
+}
+
+impl Drop for Capturing {
+    fn drop(&mut self) {
+        CAPTURING.set(false);
+    }
+}
+
+/// Queues the rows a trigger call is about, as the writer.
+pub fn capture(c: &Collection, call: &TriggerCall<'_>) {
+    let event = call.event();
+    let _capturing = Capturing::begin();
+    spi::connect(|s| {
+        if call.is_for_row() {
+            let (old, new) = call.rows();
+            let args: Vec<_> = std::iter::once(arg(c.id)).chain(old).chain(new).collect();
+            s.run(&super::capture::row_sql(c, event), &args);
+        } else {
+            if event != Event::Truncate {
+                s.register_trigger_data(call);
+            }
+            s.run(&super::capture::statement_sql(c, event), &[arg(c.id)]);
+        }
+    });
+}
+
+/// Queues every row of a collection's source, as its owner.
+pub fn queue_all(c: &Collection) {
+    let sql = format!(
+        "INSERT INTO rag.queue (collection, key) SELECT $1, {} FROM {} s",
+        c.key_object("s", &c.key_columns),
+        c.source_name
+    );
+    let _acting = ActingAs::restricted(c.owner);
+    let _capturing = Capturing::begin();
+    spi::connect(|s| s.run(&sql, &[arg(c.id)]));
+}
+
+/// The collection a trigger of `relation` belongs to, if it is `relation`'s or a parent's.
+pub fn belongs_to(c: &Collection, relation: pgrx::pg_sys::Oid) -> bool {
+    const SQL: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_partition_ancestors($2::pg_catalog.regclass) a (relid)
+        WHERE a.relid = $1::pg_catalog.regclass)";
+    c.source == relation
+        || spi::connect(|s| s.query(Mode::Read, SQL, &[arg(c.source), arg(relation)]).one().unwrap_or(false))
+}
+
+/// One entry of the queue.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// Its number.
+    pub id: i64,
+    /// The row's key as JSON text; `None`: compare all.
+    pub key: Option<String>,
+    /// Failed attempts so far.
+    pub attempts: i32,
+}
+
+/// Collections with entries that may be processed now.
+pub fn ready_collections() -> Vec<i32> {
+    const SQL: &str = "SELECT c.id FROM rag.collection c
+        WHERE EXISTS (SELECT FROM rag.queue q WHERE q.collection = c.id
+                      AND (q.retry_at IS NULL OR q.retry_at <= pg_catalog.clock_timestamp()))
+        ORDER BY c.id";
+    spi::connect(|s| s.query(Mode::Write, SQL, &[]).iter().map(|row| row.need(1)).collect())
+}
+
+/// How long until the first postponed entry may be tried again.
+pub fn next_retry() -> Option<Duration> {
+    const SQL: &str = "SELECT extract(epoch FROM pg_catalog.min(q.retry_at) - pg_catalog.clock_timestamp())::pg_catalog.float8
+        FROM rag.queue q JOIN rag.collection c ON c.id = q.collection WHERE q.retry_at IS NOT NULL";
+    let seconds: Option<f64> = spi::connect(|s| s.query(Mode::Write, SQL, &[]).one());
+    seconds.map(|s| Duration::from_secs_f64(s.max(0.0)))
+}
+
+/// The first entries that may be processed now and are not under way.
+pub fn claim(collection: i32, limit: usize, busy_ids: &[i64], busy_keys: &[String]) -> Vec<Entry> {
+    const SQL: &str = "SELECT id, key::pg_catalog.text, attempts FROM rag.queue
+        WHERE collection = $1 AND (retry_at IS NULL OR retry_at <= pg_catalog.clock_timestamp())
+          AND id <> ALL ($2)
+          AND (key IS NULL OR key <> ALL ($3::pg_catalog.jsonb[]))
+        ORDER BY id LIMIT $4";
+    spi::connect(|s| {
+        let rows = s.query(
+            Mode::Write,
+            SQL,
+            &[arg(collection), arg(busy_ids.to_vec()), arg(busy_keys.to_vec()), arg(limit as i64)],
+        );
+        rows.iter()
+            .map(|row| Entry { id: row.need(1), key: row.get(2), attempts: row.need(3) })
+            .collect()
+    })
+}
+
+/// Removes entries that are done.
+pub fn finish(collection: i32, ids: &[i64]) {
+    const SQL: &str = "DELETE FROM rag.queue WHERE collection = $1 AND id = ANY ($2)";
+    spi::connect(|s| s.run(SQL, &[arg(collection), arg(ids.to_vec())]));
+}
+
+/// Forgets earlier failures of rows that are embedded now.
+pub fn forget_failures(collection: i32, keys: &[String]) {
+    const SQL: &str = "DELETE FROM rag.failure WHERE collection = $1 AND key = ANY ($2::pg_catalog.jsonb[])";
+    spi::connect(|s| s.run(SQL, &[arg(collection), arg(keys.to_vec())]));
+}
+
+/// Notes a failed attempt and when the entries may be tried again.
+pub fn postpone(collection: i32, ids: &[i64], delay: Duration, error: &str) {
+    const SQL: &str = "UPDATE rag.queue SET attempts = attempts + 1, error = $4,
+            retry_at = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $3)
+        WHERE collection = $1 AND id = ANY ($2)";
+    spi::connect(|s| {
+        s.run(SQL, &[arg(collection), arg(ids.to_vec()), arg(delay.as_secs_f64()), arg(error.to_owned())])
+    });
+}
+
+/// Gives a row up: from the queue to the failures.
+pub fn give_up(collection: i32, ids: &[i64], key: &str, attempts: i32, error: &str) {
+    const SQL: &str = "INSERT INTO rag.failure (collection, key, attempts, error)
+        VALUES ($1, $2::pg_catalog.jsonb, $3, $4)
+        ON CONFLICT (collection, key) DO UPDATE
+        SET attempts = EXCLUDED.attempts, error = EXCLUDED.error, failed_at = pg_catalog.now()";
+    spi::connect(|s| {
+        s.run(SQL, &[arg(collection), arg(key.to_owned()), arg(attempts), arg(error.to_owned())])
+    });
+    finish(collection, ids);
+}
+
+/// Queues the failed rows of collections again; how many.
+pub fn retry_failures(collections: &[i32]) -> i64 {
+    const SQL: &str = "WITH gone AS (DELETE FROM rag.failure WHERE collection = ANY ($1) RETURNING collection, key)
+        INSERT INTO rag.queue (collection, key) SELECT collection, key FROM gone";
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| s.run(SQL, &[arg(collections.to_vec())])) as i64
+}
+
+/// The last queue number there is, of collections.
+pub fn last_id(collections: &[i32]) -> i64 {
+    const SQL: &str = "SELECT coalesce(pg_catalog.max(id), 0) FROM rag.queue WHERE collection = ANY ($1)";
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| s.query(Mode::Read, SQL, &[arg(collections.to_vec())]).one().unwrap_or(0))
+}
+
+/// How many entries up to a number are left, and whether any of them was queued by this very transaction.
+pub fn left(collections: &[i32], up_to: i64) -> (i64, bool) {
+    const SQL: &str = "SELECT pg_catalog.count(*),
+            coalesce(pg_catalog.bool_or(xmin = pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.xid), false)
+        FROM rag.queue WHERE collection = ANY ($1) AND id <= $2";
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| {
+        let rows = s.query(Mode::Read, SQL, &[arg(collections.to_vec()), arg(up_to)]);
+        let row = rows.first().expect("an aggregate gives a row");
+        (row.need(1), row.need(2))
+    })
+}
+
+/// How many failed rows collections have.
+pub fn failed(collections: &[i32]) -> i64 {
+    const SQL: &str = "SELECT pg_catalog.count(*) FROM rag.failure WHERE collection = ANY ($1)";
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| s.query(Mode::Read, SQL, &[arg(collections.to_vec())]).one().unwrap_or(0))
+}

@@ -1,0 +1,139 @@
+//! Source tables: what is known of them when a collection is made, and their rows.
+
+use super::arg;
+use crate::pg::role::ActingAs;
+use crate::pg::spi::{self, Mode};
+use pgrx::pg_sys;
+
+/// A table that may become a source.
+pub struct Source {
+    /// Its OID.
+    pub oid: pg_sys::Oid,
+    /// Its schema.
+    pub schema: String,
+    /// Schema and name, quoted.
+    pub qualified_name: String,
+    /// `pg_class.relkind`.
+    pub kind: char,
+    /// Whether it is temporary.
+    pub is_temporary: bool,
+    /// Whether it is partitioned.
+    pub is_partitioned: bool,
+    /// Whether it belongs to a system schema or an extension.
+    pub is_system: bool,
+    /// Its owner.
+    pub owner: pg_sys::Oid,
+    /// Names of its columns.
+    pub columns: Vec<String>,
+    /// Its primary key, in the key's order.
+    pub key: Vec<KeyColumn>,
+}
+
+/// One column of a primary key.
+pub struct KeyColumn {
+    /// Its name.
+    pub name: String,
+    /// Its type, as SQL, qualified.
+    pub sql_type: String,
+    /// `OPERATOR(schema.=)` of the key's index.
+    pub equality: String,
+}
+
+/// Reads a table's facts.
+pub fn source(oid: pg_sys::Oid) -> Option<Source> {
+    const TABLE: &str = "SELECT n.nspname::pg_catalog.text,
+            pg_catalog.format('%I.%I', n.nspname, r.relname), r.relkind::pg_catalog.text, r.relpersistence = 't',
+            n.nspname IN ('pg_catalog', 'information_schema', 'rag', 'pg_toast'), r.relowner
+        FROM pg_catalog.pg_class r JOIN pg_catalog.pg_namespace n ON n.oid = r.relnamespace WHERE r.oid = $1";
+    const COLUMNS: &str = "SELECT a.attname::pg_catalog.text
+        FROM pg_catalog.pg_attribute a WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
+    const KEY: &str = "SELECT a.attname::pg_catalog.text, pg_catalog.format_type(a.atttypid, a.atttypmod),
+            pg_catalog.format('OPERATOR(%I.%s)', opn.nspname, op.oprname)
+        FROM pg_catalog.pg_index i
+        JOIN LATERAL pg_catalog.unnest(i.indkey::pg_catalog.int2[], i.indclass::pg_catalog.oid[])
+             WITH ORDINALITY AS k (attnum, opclass, place) ON true
+        JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+        JOIN pg_catalog.pg_opclass oc ON oc.oid = k.opclass
+        JOIN pg_catalog.pg_amop ao ON ao.amopfamily = oc.opcfamily AND ao.amopstrategy = 3
+             AND ao.amoplefttype = oc.opcintype AND ao.amoprighttype = oc.opcintype
+        JOIN pg_catalog.pg_operator op ON op.oid = ao.amopopr
+        JOIN pg_catalog.pg_namespace opn ON opn.oid = op.oprnamespace
+        WHERE i.indrelid = $1 AND i.indisprimary AND k.place <= i.indnkeyatts ORDER BY k.place";
+    // With a search_path of pg_catalog alone, format_type qualifies every type that is not built in.
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| {
+        let columns = s
+            .query(Mode::Write, COLUMNS, &[arg(oid)])
+            .iter()
+            .map(|row| row.need(1))
+            .collect();
+        let key = s
+            .query(Mode::Write, KEY, &[arg(oid)])
+            .iter()
+            .map(|row| KeyColumn { name: row.need(1), sql_type: row.need(2), equality: row.need(3) })
+            .collect();
+        let rows = s.query(Mode::Write, TABLE, &[arg(oid)]);
+        rows.first().map(|row| {
+            let kind = row.need::<String>(3).chars().next().unwrap_or(' ');
+            Source {
+                oid,
+                schema: row.need(1),
+                qualified_name: row.need(2),
+                kind,
+                is_temporary: row.need(4),
+                is_partitioned: kind == 'p',
+                is_system: row.need(5),
+                owner: row.need(6),
+                columns,
+                key,
+            }
+        })
+    })
+}
+
+/// Whether a relation of that name exists in the schema.
+pub fn relation_exists(schema: &str, name: &str) -> bool {
+    const SQL: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_class r
+        JOIN pg_catalog.pg_namespace n ON n.oid = r.relnamespace WHERE n.nspname = $1 AND r.relname = $2)";
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| {
+        s.query(Mode::Write, SQL, &[arg(schema.to_owned()), arg(name.to_owned())]).one().unwrap_or(false)
+    })
+}
+
+/// A schema's name and whether a role may create in it, if it exists.
+pub fn may_create_in(schema: &str, role: pg_sys::Oid) -> Option<bool> {
+    const SQL: &str = "SELECT pg_catalog.has_schema_privilege($2, n.oid, 'CREATE')
+        FROM pg_catalog.pg_namespace n WHERE n.nspname = $1";
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| s.query(Mode::Write, SQL, &[arg(schema.to_owned()), arg(role)]).one())
+}
+
+/// The parts of a possibly qualified, possibly quoted name. Raises PostgreSQL's own error for one that is malformed.
+pub fn parse_name(text: &str) -> Vec<String> {
+    const SQL: &str = "SELECT pg_catalog.parse_ident($1)";
+    spi::connect(|s| s.query(Mode::Write, SQL, &[arg(text.to_owned())]).one().unwrap_or_default())
+}
+
+/// Number of rows the current role sees in a table: counted up to a bound, estimated above it.
+pub fn row_count(oid: pg_sys::Oid) -> Option<i64> {
+    const FACTS: &str = "SELECT pg_catalog.format('%I.%I', n.nspname, r.relname),
+            r.reltuples::pg_catalog.int8,
+            pg_catalog.pg_relation_size(r.oid) > 256 * 1024 * 1024,
+            pg_catalog.has_schema_privilege(n.oid, 'USAGE') AND pg_catalog.has_any_column_privilege(r.oid, 'SELECT')
+        FROM pg_catalog.pg_class r JOIN pg_catalog.pg_namespace n ON n.oid = r.relnamespace
+        WHERE r.oid = $1 AND r.relkind IN ('r', 'p', 'v', 'm', 'f')";
+    spi::connect(|s| {
+        let rows = s.query(Mode::Read, FACTS, &[arg(oid)]);
+        let row = rows.first()?;
+        let (name, estimate, large, readable): (String, i64, bool, bool) =
+            (row.need(1), row.need(2), row.need(3), row.need(4));
+        if !readable {
+            return None;
+        }
+        if large && estimate >= 0 {
+            return Some(estimate);
+        }
+        s.query(Mode::Read, &format!("SELECT pg_catalog.count(*) FROM {name}"), &[]).one()
+    })
+}

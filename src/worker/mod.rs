@@ -1,0 +1,43 @@
+//! The database's worker: takes what capture queued, has it embedded, stores the chunks.
+//!
+//! It holds no transaction, snapshot or lock while a model works: a job is read in one transaction, embedded outside
+//! any, and stored in another. There is one worker in a database, so what is under way is remembered in memory.
+
+pub mod launcher;
+mod job;
+mod plan;
+mod state;
+
+use crate::pg::interrupt;
+use crate::pg::worker as process;
+use crate::pg::xact;
+use crate::store;
+use pgrx::pg_sys;
+use state::Worker;
+
+/// Main function of a database's worker, called by PostgreSQL in a new process.
+pub fn main(database: pg_sys::Oid) {
+    process::connect(Some(database));
+    process::settle_settings();
+    if !extension_exists() || !process::become_the_worker() {
+        return;
+    }
+    let mut worker = Worker::default();
+    loop {
+        interrupt::check();
+        process::reload_if_asked();
+        if !crate::guc::WORKER.get() {
+            process::report_idle();
+            interrupt::wait(None, None);
+            continue;
+        }
+        if !worker.turn() && !extension_exists() {
+            pgrx::log!("pg_ragent worker: the extension is gone from this database, ending");
+            return;
+        }
+    }
+}
+
+fn extension_exists() -> bool {
+    xact::transaction(store::catalog::extension_exists).unwrap_or(false)
+}
