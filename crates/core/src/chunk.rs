@@ -328,6 +328,8 @@ mod tests {
 
     use super::*;
 
+    type Counter<'a> = &'a dyn Fn(&str) -> usize;
+
     fn words(text: &str) -> usize {
         text.split_whitespace().count()
     }
@@ -498,8 +500,9 @@ mod tests {
             "\u{200b}",
             "�",
         ];
-        let counters: [(&str, &dyn Fn(&str) -> usize); 4] =
-            [("words", &words), ("chars", &chars), ("approximate", &approximate_tokens), ("bytes", &|t: &str| t.len())];
+        let bytes = |text: &str| text.len();
+        let counters: [(&str, Counter); 4] =
+            [("words", &words), ("chars", &chars), ("approximate", &approximate_tokens), ("bytes", &bytes)];
         let mut random = Random(7);
         for case in 0..3000 {
             let text: String = (0..random.below(60)).map(|_| PARTS[random.below(PARTS.len())]).collect();

@@ -249,10 +249,9 @@ fn plural(word: &str) -> String {
 fn tidy(mut stem: String) -> String {
     let bytes = stem.as_bytes();
     let n = bytes.len();
-    if n > 3 && bytes[n - 1] == bytes[n - 2] && !matches!(bytes[n - 1], b'a' | b'e' | b'i' | b'o' | b'u' | b'l' | b's')
-    {
-        stem.pop();
-    } else if n > 4 && bytes[n - 1] == b'e' {
+    let doubled = n > 3 && bytes[n - 1] == bytes[n - 2] && !b"aeiouls".contains(&bytes[n - 1]);
+    let silent_e = n > 4 && bytes[n - 1] == b'e';
+    if doubled || silent_e {
         stem.pop();
     } else if n > 2 && bytes[n - 1] == b'i' {
         stem.pop();

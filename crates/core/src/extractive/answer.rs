@@ -31,6 +31,15 @@ pub(super) struct Best {
 }
 
 /// The best sentence for `part`, if any sentence shares a word with it.
+/// All sentences that share a word with `part`, best first.
+pub(super) fn ranked_sentences<'a>(
+    part: &Part,
+    question: &Question,
+    found: &'a Found,
+) -> impl Iterator<Item = &'a Sentence> {
+    ranked(part, question, found).into_iter().map(|best| &found.sentences[best.sentence])
+}
+
 pub(super) fn best(part: &Part, question: &Question, found: &Found) -> Option<Best> {
     ranked(part, question, found).into_iter().next()
 }
@@ -39,11 +48,11 @@ pub(super) fn best(part: &Part, question: &Question, found: &Found) -> Option<Be
 pub(super) fn compose(question: &Question, found: &Found) -> Option<String> {
     let mut chosen: Vec<usize> = Vec::new();
     let rooms = share_out(question.parts.len());
-    let mut answered = 0;
+    let (mut answered, mut unanswered) = (0, Vec::new());
     for (part, room) in question.parts.iter().zip(rooms) {
         let ranked = ranked(part, question, found);
-        let Some(top) = ranked.first() else { continue };
-        if !covers(part, top, found) {
+        if !ranked.first().is_some_and(|top| covers(part, top, found)) {
+            unanswered.push(part);
             continue;
         }
         answered += 1;
@@ -53,11 +62,23 @@ pub(super) fn compose(question: &Question, found: &Found) -> Option<String> {
     if chosen.is_empty() || answered * 2 < question.parts.len() {
         return None;
     }
-    let text = chosen.iter().map(|&i| {
-        let sentence = &found.sentences[i];
-        format!("{} [{}]", plain(&sentence.text), found.passages[sentence.passage].number)
-    });
-    Some(text.collect::<Vec<_>>().join(" "))
+    let mut text = chosen.iter().map(|&i| quoted(i, found)).collect::<Vec<_>>();
+    if let Some(part) = unanswered.first() {
+        text.push(format!("I found nothing that answers: {}", part.asked));
+    }
+    Some(text.join(" "))
+}
+
+/// A sentence with its marker, and with the code it announces.
+fn quoted(i: usize, found: &Found) -> String {
+    let sentence = &found.sentences[i];
+    let number = found.passages[sentence.passage].number;
+    let text = crate::agent::without_markers(&sentence.text);
+    match (text.strip_suffix(':'), code_behind(i, found)) {
+        (Some(_), Some(code)) if !code.contains('`') => format!("{text} `{code}` [{number}]"),
+        (Some(lead), _) => format!("{lead}. [{number}]"),
+        (None, _) => format!("{text} [{number}]"),
+    }
 }
 
 /// How many sentences each part may have.
@@ -77,11 +98,18 @@ fn covers(part: &Part, top: &Best, found: &Found) -> bool {
     let share = |has: &dyn Fn(&Term) -> bool| {
         part.terms.iter().filter(|t| has(t)).map(|t| weight(t, found)).sum::<f64>() / total.max(1e-9)
     };
+    // A part that takes its subject from another is answered only by what it asks itself.
+    let has_own = part.borrowed.is_empty()
+        || part.terms.iter().filter(|t| !part.borrowed.contains(&t.stem)).all(|t| t.weight < 1.0)
+        || part
+            .terms
+            .iter()
+            .any(|t| t.weight >= 1.0 && !part.borrowed.contains(&t.stem) && sentence.stems.contains(&t.stem));
     // Of a name no letter may be missing: "capital of France" is not answered by a page about capitals.
     let names_known = part.terms.iter().filter(|t| t.weight > 1.0).all(|t| found.has(&t.stem));
     let in_passage = share(&|t| passage.stems.contains(&t.stem) || passage.title_stems.contains(&t.stem));
     let in_sentence = share(&|t| sentence.stems.contains(&t.stem) || passage.title_stems.contains(&t.stem));
-    names_known && in_passage >= PASSAGE_COVER && in_sentence >= SENTENCE_COVER
+    names_known && has_own && in_passage >= PASSAGE_COVER && in_sentence >= SENTENCE_COVER
 }
 
 fn weight(term: &Term, found: &Found) -> f64 {
@@ -104,6 +132,10 @@ fn rate(i: usize, part: &Part, question: &Question, found: &Found, total: f64) -
     if sentence.form == Form::Fragment || length > MAX_CHARS {
         return None;
     }
+    // "To do this:" answers only with what comes behind it.
+    if sentence.form == Form::Lead && part.kind != Kind::Definition && code_behind(i, found).is_none() {
+        return None;
+    }
     let neighbour = |step: isize| {
         let other = found.sentences.get(i.checked_add_signed(step)?)?;
         (other.passage == sentence.passage).then_some(other)
@@ -111,7 +143,7 @@ fn rate(i: usize, part: &Part, question: &Question, found: &Found, total: f64) -
     let (before, after) = (neighbour(-1).filter(|_| sentence.continues), neighbour(1).filter(|n| n.continues));
     let (mut own, mut around) = (0.0, 0.0);
     for term in &part.terms {
-        let w = weight(term, found) / total * if part.borrowed.contains(&term.stem) { 0.6 } else { 1.0 };
+        let w = weight(term, found) / total * if part.borrowed.contains(&term.stem) { 0.4 } else { 1.0 };
         let near = |s: Option<&Sentence>| s.is_some_and(|s| s.stems.contains(&term.stem));
         if sentence.stems.contains(&term.stem) {
             own += w;
@@ -134,8 +166,16 @@ fn rate(i: usize, part: &Part, question: &Question, found: &Found, total: f64) -
         + 0.25 / (1.0 + 0.35 * passage.rank as f64)
         + 0.04 * (passage.hits.min(4) as f64)
         + if sentence.place <= 2 { 0.04 } else { 0.0 }
-        - against(sentence, length);
+        - against(part, sentence, length);
     Some(Best { sentence: i, score, covered: own })
+}
+
+/// The short line of code, or the like, behind a sentence that ends in a colon.
+fn code_behind(i: usize, found: &Found) -> Option<&str> {
+    const MAX_CODE: usize = 200;
+    let (lead, next) = (&found.sentences[i], found.sentences.get(i + 1)?);
+    let fits = next.passage == lead.passage && next.form == Form::Fragment && next.text.chars().count() <= MAX_CODE;
+    (lead.form == Form::Lead && fits && next.text.ends_with(';')).then_some(&next.text)
 }
 
 /// Words that stand side by side in the question and in the sentence.
@@ -161,11 +201,13 @@ fn title(part: &Part, found: &Found, sentence: &Sentence) -> f64 {
 fn cue(part: &Part, question: &Question, sentence: &Sentence) -> f64 {
     let lower = format!(" {} ", sentence.text.to_lowercase());
     let any = |list: &[&str]| list.iter().any(|w| lower.contains(w));
-    let asked = format!(" {} ", part.text.to_lowercase());
-    let without = cues::WITHOUT_ASKED.iter().any(|w| asked.contains(w)) && any(cues::WITHOUT_TOLD);
     let fitting = match part.kind {
-        Kind::Definition => definition(part, sentence, &lower),
-        Kind::Reason if any(cues::REASON) => 0.25,
+        Kind::Definition => definition(part, sentence, &lower) + working(part, &any),
+        Kind::Reason if any(cues::REASON) => {
+            let needed = part.text.contains("need") || part.text.contains("necessary");
+            0.25 + if needed && any(cues::NEED) { 0.15 } else { 0.0 }
+        }
+
         Kind::Means if any(cues::MEANS) => 0.12,
         Kind::Contrast => {
             let both = !question.sides.is_empty()
@@ -180,7 +222,23 @@ fn cue(part: &Part, question: &Question, sentence: &Sentence) -> f64 {
         }
         _ => 0.0,
     };
-    fitting + if without { 0.2 } else { 0.0 }
+    fitting + if tells_without(part, sentence) { 0.3 } else { 0.0 }
+}
+
+/// "How does X work": what it makes possible, and by what.
+fn working(part: &Part, any: &dyn Fn(&[&str]) -> bool) -> f64 {
+    if part.text.to_lowercase().starts_with("how ") && any(cues::WORKING) { 0.15 } else { 0.0 }
+}
+
+/// Whether the question asks for a way "without X" and the sentence has a negation shortly before X.
+fn tells_without(part: &Part, sentence: &Sentence) -> bool {
+    let asked: Vec<String> = words(&part.text).into_iter().map(|(_, w)| w).collect();
+    let Some(at) = asked.iter().position(|w| cues::WITHOUT_ASKED.contains(&w.as_str())) else { return false };
+    let unwanted: Vec<String> = asked[at + 1..].iter().filter(|w| !is_stop_word(w)).take(2).map(|w| stem(w)).collect();
+    let told: Vec<String> = words(&sentence.text).into_iter().map(|(_, w)| w).collect();
+    told.iter().enumerate().any(|(i, w)| {
+        cues::WITHOUT_TOLD.contains(&w.as_str()) && told[i + 1..].iter().take(4).any(|w| unwanted.contains(&stem(w)))
+    })
 }
 
 /// A sentence with the thing asked for as its subject, best with a verb of definition behind it.
@@ -194,28 +252,38 @@ fn definition(part: &Part, sentence: &Sentence, lower: &str) -> f64 {
     if subject.is_empty() {
         return 0.0;
     }
-    let reach = (subject.len() + 5).min(sentence.sequence.len());
-    let head: HashSet<&str> = sentence.sequence[..reach].iter().map(String::as_str).collect();
-    let leading = sentence.sequence.iter().find(|w| !is_stop_word(w)).is_some_and(|w| subject.contains(&w.as_str()));
-    let mut bonus = 0.0;
-    if subject.iter().all(|s| head.contains(s)) {
-        bonus += if leading { 0.25 } else { 0.12 };
+    let reach = (subject.len() + 6).min(sentence.sequence.len());
+    let head = &sentence.sequence[..reach];
+    if !subject.iter().all(|s| head.iter().any(|w| w == s)) {
+        return 0.0;
     }
-    if leading && sentence.form == Form::Gloss {
-        bonus += 0.15;
+    let start = head.iter().position(|w| subject.contains(&w.as_str())).unwrap_or(0);
+    let leads = head[..start].iter().all(|w| cues::ARTICLES.contains(&w.as_str()));
+    if !leads {
+        return 0.06;
     }
-    if bonus > 0.0 && cues::DEFINITION.iter().any(|v| lower.find(v).is_some_and(|at| at < 90)) {
-        bonus += 0.08;
+    // "VACUUM FULL rewrites…" is about something else than "VACUUM", and "X cannot…" does not say what X is.
+    let mut open = subject.clone();
+    let end = head.iter().position(|w| {
+        open.retain(|s| s != w);
+        open.is_empty()
+    });
+    let end = end.map_or(head.len(), |i| i + 1);
+    let other = sentence.form != Form::Gloss && sentence.capitals.get(end).copied().unwrap_or(false);
+    if other || sentence.sequence.get(end).is_some_and(|w| cues::MODALS.contains(&w.as_str())) {
+        return 0.08;
     }
-    bonus
+    let defines = cues::DEFINITION.iter().any(|v| lower.find(v).is_some_and(|at| at < 90));
+    0.32 + if sentence.form == Form::Gloss { 0.15 } else { 0.0 } + if defines { 0.08 } else { 0.0 }
 }
 
 /// What speaks against a sentence.
-fn against(sentence: &Sentence, length: usize) -> f64 {
+fn against(part: &Part, sentence: &Sentence, length: usize) -> f64 {
     let lower = sentence.text.to_lowercase();
     let starts = |list: &[&str]| list.iter().any(|w| lower.starts_with(w));
     let mut malus = 0.0;
-    if points_back(sentence) {
+    // A conclusion is what "why" asks for.
+    if points_back(sentence) && !(part.kind == Kind::Reason && lower.starts_with("therefore")) {
         malus += 0.15;
     }
     if starts(cues::CROSS_REFERENCES) || (lower.contains("(see ") && length < 90) {
@@ -223,6 +291,15 @@ fn against(sentence: &Sentence, length: usize) -> f64 {
     }
     if starts(cues::ASIDES) {
         malus += 0.12;
+    }
+    if cues::REFERENCES.iter().any(|w| lower.contains(w)) {
+        malus += 0.3;
+    }
+    if cues::DEICTIC.iter().any(|w| lower.contains(w)) {
+        malus += 0.12;
+    }
+    if sentence.form == Form::Lead {
+        malus += 0.06;
     }
     if lower.starts_with('(') {
         malus += 0.25;
@@ -266,7 +343,9 @@ fn choose(part: &Part, ranked: &[Best], room: usize, found: &Found, chosen: &mut
             (true, false) | (false, true) => 0.8,
             (false, false) => 0.92,
         };
-        if candidate.score < top.score * needed {
+        let beside = taken.iter().any(|&i| i.abs_diff(candidate.sentence) == 1) && same_passage;
+        let score = candidate.score + if beside { 0.12 } else { 0.0 };
+        if score < top.score * needed {
             continue;
         }
         if points_back(sentence) && sentence.continues && !taken.contains(&(candidate.sentence - 1)) {
@@ -304,9 +383,4 @@ fn repeats<'a>(candidate: usize, taken: impl Iterator<Item = &'a usize>, found: 
         let common = stems.intersection(other).count();
         i == candidate || common * 5 >= stems.len().min(other.len()).max(1) * 4
     })
-}
-
-/// The sentence without what would be read as a marker of ours.
-fn plain(text: &str) -> String {
-    crate::agent::without_markers(text)
 }

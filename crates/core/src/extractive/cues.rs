@@ -55,11 +55,17 @@ pub(super) const CONTRAST: &[&str] = &[
     "only ",
 ];
 
-/// A question with one of these asks for a way that does not do something…
-pub(super) const WITHOUT_ASKED: &[&str] = &[" without ", " avoid ", " avoiding ", " prevent ", " preventing "];
-/// … and a sentence with one of these tells of one.
-pub(super) const WITHOUT_TOLD: &[&str] =
-    &[" without ", "avoid", "prevent", " not ", "n't ", " no ", " never ", "allow", "no longer"];
+/// What follows one of these in a question is what must not happen…
+pub(super) const WITHOUT_ASKED: &[&str] = &["without", "avoid", "avoiding", "prevent", "preventing", "not"];
+/// … and a sentence tells of a way when one of these comes shortly before it.
+pub(super) const WITHOUT_TOLD: &[&str] = &[
+    "without", "avoid", "avoids", "avoiding", "prevent", "prevents", "not", "no", "never", "doesn", "don", "isn",
+    "instead",
+];
+
+/// Behind its subject, these do not say what it is.
+pub(super) const MODALS: &[&str] =
+    &["cannot", "can", "will", "may", "must", "should", "could", "would", "might", "does", "do", "did"];
 
 /// Behind its subject, these say what it is.
 pub(super) const DEFINITION: &[&str] = &[
@@ -169,3 +175,57 @@ pub(super) const POINTERS: &[&str] = &[
     "either",
     "neither",
 ];
+
+/// A sentence with one of these sends the reader elsewhere.
+pub(super) const REFERENCES: &[&str] = &[
+    "described in",
+    "explained in",
+    "discussed in",
+    "listed in",
+    "shown in",
+    "given in",
+    "see section",
+    "see table",
+    "in the following",
+    "discussed below",
+    "shown below",
+    "described below",
+    "listed below",
+    "summarized in",
+];
+
+/// A sentence with one of these is about something that only its own page makes clear.
+pub(super) const DEICTIC: &[&str] = &[
+    "this parameter",
+    "this option",
+    "this setting",
+    "this section",
+    "this chapter",
+    "this function",
+    "this value",
+    "this view",
+    "this page",
+    "this command",
+    "the example above",
+    "above example",
+    "previous example",
+];
+
+/// A sentence with one of these says that something is needed.
+pub(super) const NEED: &[&str] = &["necessary", "needed", " need to ", "required", "essential"];
+
+/// A sentence with one of these says how something works.
+pub(super) const WORKING: &[&str] = &[
+    "possible to",
+    " supports ",
+    " allows ",
+    "works by",
+    " by replaying",
+    " consists of ",
+    " combine",
+    " based on ",
+    " can then ",
+];
+
+/// Before the subject of a definition only these may stand.
+pub(super) const ARTICLES: &[&str] = &["a", "an", "the", "each", "every", "all"];

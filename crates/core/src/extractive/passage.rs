@@ -30,6 +30,8 @@ pub(super) struct Sentence {
     pub stems: HashSet<String>,
     /// All words as stems, in order, stop words too.
     pub sequence: Vec<String>,
+    /// Which of them begin with a capital.
+    pub capitals: Vec<bool>,
     pub form: Form,
     /// Whether it stands in the same paragraph as the sentence before.
     pub continues: bool,
@@ -42,6 +44,8 @@ pub(super) enum Form {
     Prose,
     /// A line that says what something is: `NAME — what it does`.
     Gloss,
+    /// A sentence that ends in a colon.
+    Lead,
     /// A heading, an item of a list, a row of a table, code.
     Fragment,
 }
@@ -92,8 +96,11 @@ impl Found {
             for stem in &stems {
                 *self.frequency.entry(stem.clone()).or_default() += 1;
             }
-            let sequence = words(&text).into_iter().map(|(_, word)| stem(&word)).collect();
-            self.sentences.push(Sentence { passage, place, form: form(&text), text, stems, sequence, continues });
+            let words = words(&text);
+            let capitals = words.iter().map(|(r, _)| text[r.clone()].starts_with(char::is_uppercase)).collect();
+            let sequence = words.into_iter().map(|(_, word)| stem(&word)).collect();
+            let form = form(&text);
+            self.sentences.push(Sentence { passage, place, text, stems, sequence, capitals, form, continues });
         }
     }
 
@@ -126,6 +133,8 @@ fn form(text: &str) -> Form {
         Form::Prose
     } else if text.contains(" — ") && words <= 30 {
         Form::Gloss
+    } else if text.ends_with(':') && words >= 8 {
+        Form::Lead
     } else {
         Form::Fragment
     }

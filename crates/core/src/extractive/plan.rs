@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::answer;
 use super::conversation::Conversation;
 use super::passage::Found;
-use super::question::Question;
+use super::question::{Question, Term};
 use crate::model::{ToolCall, ToolSpec};
 use crate::text::{is_stop_word, normalise, stem, terms, words};
 
@@ -16,7 +16,7 @@ const LATER: usize = 2;
 /// Messages with searches altogether.
 const ROUNDS: usize = 3;
 /// Passages asked for by each search.
-const K: u64 = 8;
+const K: u64 = 10;
 
 /// The tool calls to make now; none when it is time to answer.
 pub(super) fn calls(
@@ -79,7 +79,10 @@ fn relevant<'a>(question: &Question, tools: &'a [ToolSpec]) -> Vec<&'a ToolSpec>
 /// The whole question, its parts, the sides of a comparison, the names in it.
 fn first_queries(question: &Question) -> Vec<String> {
     let mut queries = vec![question.text.clone()];
-    if question.parts.len() > 1 {
+    if question.parts.len() == 1 && question.terms.len() > 1 {
+        // The bare words find other passages than the sentence does.
+        queries.push(words_of(question));
+    } else {
         queries.extend(question.parts.iter().map(|part| part.text.clone()));
     }
     queries.extend(question.sides.iter().cloned());
@@ -92,8 +95,7 @@ fn first_queries(question: &Question) -> Vec<String> {
 fn missing_queries(question: &Question, found: &Found) -> Vec<String> {
     if found.passages.is_empty() {
         // Nothing at all was found: the bare words may do better than the sentence.
-        let bare = question.terms.iter().map(|t| t.word.as_str()).collect::<Vec<_>>().join(" ");
-        return vec![bare];
+        return vec![words_of(question)];
     }
     let mut queries = Vec::new();
     let absent: Vec<&str> =
@@ -104,15 +106,22 @@ fn missing_queries(question: &Question, found: &Found) -> Vec<String> {
             continue;
         };
         let sentence = &found.sentences[best.sentence];
-        let open: Vec<&str> =
-            part.terms.iter().filter(|t| !sentence.stems.contains(&t.stem)).map(|t| t.word.as_str()).collect();
-        if best.covered >= 0.6 || open.is_empty() {
-            continue;
+        let open: Vec<&Term> = part.terms.iter().filter(|t| !sentence.stems.contains(&t.stem)).collect();
+        let words = |terms: &[&Term]| terms.iter().map(|t| t.word.as_str()).collect::<Vec<_>>().join(" ");
+        // A word that makes this part a question of its own is missing: the part in bare words, that word first.
+        if open.iter().any(|t| t.weight >= 1.0 && !part.borrowed.contains(&t.stem)) {
+            let (own, borrowed): (Vec<&Term>, Vec<&Term>) =
+                part.terms.iter().partition(|t| !part.borrowed.contains(&t.stem));
+            queries.push(words(&[own, borrowed].concat()));
         }
-        // A name that the best sentence has and the question has not.
-        if let Some(name) = new_names(&sentence.text, question).into_iter().next() {
-            queries.push(format!("{name} {}", open.join(" ")));
+        // Names that the best sentence has and the question has not, those of several words first.
+        if best.covered < 0.6 && !open.is_empty() {
+            let mut names = new_names(&sentence.text, question);
+            names.sort_by_key(|name| !name.contains(' '));
+            queries.extend(names.iter().take(2).map(|name| format!("{name} {}", words(&open))));
         }
+        // Where good sentences send the reader.
+        queries.extend(answer::ranked_sentences(part, question, found).take(12).find_map(|s| referred(&s.text)));
     }
     if !absent.is_empty() {
         let context = question.terms.iter().filter(|t| t.weight >= 1.0 && found.has(&t.stem)).take(3);
@@ -121,6 +130,21 @@ fn missing_queries(question: &Question, found: &Found) -> Vec<String> {
         queries.push(query.join(" "));
     }
     queries
+}
+
+fn words_of(question: &Question) -> String {
+    question.terms.iter().map(|t| t.word.as_str()).collect::<Vec<_>>().join(" ")
+}
+
+/// The title that a sentence refers to: "see Building Indexes Concurrently".
+fn referred(sentence: &str) -> Option<String> {
+    let at = sentence.find("see ").or_else(|| sentence.find("See "))? + "see ".len();
+    let title: Vec<&str> = sentence[at..]
+        .split([' ', '.', ',', ';', ')', '('])
+        .take_while(|w| w.starts_with(char::is_uppercase))
+        .filter(|w| !matches!(*w, "Section" | "Chapter" | "Table" | "Appendix" | "Part" | "Figure" | "Example"))
+        .collect();
+    (title.len() > 1).then(|| title.join(" "))
 }
 
 fn new_names(sentence: &str, question: &Question) -> Vec<String> {

@@ -33,6 +33,8 @@ pub(super) struct Term {
 /// One part of a question.
 #[derive(Debug, Clone)]
 pub(super) struct Part {
+    /// As it stands in the question.
+    pub asked: String,
     /// Its own words, and what it takes from the part before where it only points back ("it").
     pub text: String,
     pub kind: Kind,
@@ -241,7 +243,7 @@ fn read_part(text: &str, first: Option<&Part>) -> Part {
             }
         }
     }
-    Part { kind: kind(text), text: query, terms, borrowed }
+    Part { asked: text.to_owned(), kind: kind(text), text: query, terms, borrowed }
 }
 
 /// Whether a part cannot stand alone: it has a pronoun or next to no words of its own.
