@@ -76,12 +76,7 @@ pub(super) fn verify(text: &str, evidence: &Evidence) -> Verified {
             out.push_str(&format!("[{new}]"));
         }
         if !kept {
-            // The blank before a marker goes with it.
-            let trimmed = out.trim_end_matches([' ', '\u{a0}']).len();
-            let blank_follows = text[at..].chars().next().is_none_or(|c| c.is_whitespace() || ".,;:!?)".contains(c));
-            if blank_follows {
-                out.truncate(trimmed);
-            }
+            marker::drop_blank(&mut out, &text[at..]);
         }
     }
     out.push_str(&text[at..]);

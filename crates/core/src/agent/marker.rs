@@ -41,6 +41,26 @@ pub(super) fn find(text: &str) -> Vec<Marker> {
     markers
 }
 
+/// `text` without its markers and the blanks before them.
+pub(crate) fn without_markers(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut at = 0;
+    for marker in find(text) {
+        out.push_str(&text[at..marker.range.start]);
+        at = marker.range.end;
+        drop_blank(&mut out, &text[at..]);
+    }
+    out.push_str(&text[at..]);
+    out
+}
+
+/// Takes the blank off the end of `out` that stood before a marker which is left out, unless a word follows at once.
+pub(super) fn drop_blank(out: &mut String, rest: &str) {
+    if rest.chars().next().is_none_or(|c| c.is_whitespace() || ".,;:!?)".contains(c)) {
+        out.truncate(out.trim_end_matches([' ', '\u{a0}']).len());
+    }
+}
+
 /// Whether the text before a bracket ends in a name, which makes the bracket a subscript. Ideographs are no names:
 /// scripts without blanks put their markers right behind a word.
 fn follows_name(before: &str) -> bool {

@@ -64,6 +64,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use self::evidence::Evidence;
+pub(crate) use self::marker::without_markers;
 use self::round::{Memory, Round};
 use crate::model::{ChatReply, ChatRequest, Message, ToolCall, ToolChoice, Usage};
 use crate::prompt::{self, NamedTool};
@@ -331,16 +332,4 @@ fn without_thoughts(text: &str) -> &str {
         }
     }
     trimmed
-}
-
-/// The text without anything that would be read as a citation marker.
-pub(crate) fn without_markers(text: &str) -> String {
-    let mut out = String::new();
-    let mut at = 0;
-    for marker in marker::find(text) {
-        out.push_str(&text[at..marker.range.start]);
-        at = marker.range.end;
-    }
-    out.push_str(&text[at..]);
-    out
 }

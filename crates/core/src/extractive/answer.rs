@@ -50,7 +50,8 @@ pub(super) fn compose(question: &Question, found: &Found) -> Option<String> {
     let rooms = share_out(question.parts.len());
     let (mut answered, mut unanswered) = (0, Vec::new());
     for (part, room) in question.parts.iter().zip(rooms) {
-        let ranked = ranked(part, question, found);
+        let mut ranked = ranked(part, question, found);
+        ranked.retain(|best| has_own(part, &found.sentences[best.sentence]));
         if !ranked.first().is_some_and(|top| covers(part, top, found)) {
             unanswered.push(part);
             continue;
@@ -64,7 +65,7 @@ pub(super) fn compose(question: &Question, found: &Found) -> Option<String> {
     }
     let mut text = chosen.iter().map(|&i| quoted(i, found)).collect::<Vec<_>>();
     if let Some(part) = unanswered.first() {
-        text.push(format!("I found nothing that answers: {}", part.asked));
+        text.push(format!("I found nothing that answers the part \"{}\".", part.asked));
     }
     Some(text.join(" "))
 }
@@ -98,18 +99,17 @@ fn covers(part: &Part, top: &Best, found: &Found) -> bool {
     let share = |has: &dyn Fn(&Term) -> bool| {
         part.terms.iter().filter(|t| has(t)).map(|t| weight(t, found)).sum::<f64>() / total.max(1e-9)
     };
-    // A part that takes its subject from another is answered only by what it asks itself.
-    let has_own = part.borrowed.is_empty()
-        || part.terms.iter().filter(|t| !part.borrowed.contains(&t.stem)).all(|t| t.weight < 1.0)
-        || part
-            .terms
-            .iter()
-            .any(|t| t.weight >= 1.0 && !part.borrowed.contains(&t.stem) && sentence.stems.contains(&t.stem));
     // Of a name no letter may be missing: "capital of France" is not answered by a page about capitals.
     let names_known = part.terms.iter().filter(|t| t.weight > 1.0).all(|t| found.has(&t.stem));
     let in_passage = share(&|t| passage.stems.contains(&t.stem) || passage.title_stems.contains(&t.stem));
     let in_sentence = share(&|t| sentence.stems.contains(&t.stem) || passage.title_stems.contains(&t.stem));
-    names_known && has_own && in_passage >= PASSAGE_COVER && in_sentence >= SENTENCE_COVER
+    names_known && in_passage >= PASSAGE_COVER && in_sentence >= SENTENCE_COVER
+}
+
+/// Whether a sentence has what the part itself asks about, and not only what it takes from another part.
+fn has_own(part: &Part, sentence: &Sentence) -> bool {
+    let mut own = part.terms.iter().filter(|t| t.weight >= 1.0 && !part.borrowed.contains(&t.stem)).peekable();
+    part.borrowed.is_empty() || own.peek().is_none() || own.any(|t| sentence.stems.contains(&t.stem))
 }
 
 fn weight(term: &Term, found: &Found) -> f64 {
@@ -160,7 +160,7 @@ fn rate(i: usize, part: &Part, question: &Question, found: &Found, total: f64) -
     }
     let score = own
         + around
-        + bigrams(part, sentence)
+        + phrases(part, sentence)
         + title(part, found, sentence)
         + cue(part, question, sentence)
         + 0.25 / (1.0 + 0.35 * passage.rank as f64)
@@ -178,13 +178,16 @@ fn code_behind(i: usize, found: &Found) -> Option<&str> {
     (lead.form == Form::Lead && fits && next.text.ends_with(';')).then_some(&next.text)
 }
 
-/// Words that stand side by side in the question and in the sentence.
-fn bigrams(part: &Part, sentence: &Sentence) -> f64 {
+/// Words that stand side by side in the question and in the sentence; three of them may be little words ("is the default").
+fn phrases(part: &Part, sentence: &Sentence) -> f64 {
     let pairs = part
         .terms
         .windows(2)
         .filter(|pair| sentence.sequence.windows(2).any(|two| two[0] == pair[0].stem && two[1] == pair[1].stem));
-    (0.08 * pairs.count() as f64).min(0.2)
+    let asked: Vec<String> = words(&part.asked).into_iter().map(|(_, w)| stem(&w)).collect();
+    let has_term = |three: &[String]| three.iter().any(|w| part.terms.iter().any(|t| t.weight >= 1.0 && t.stem == *w));
+    let threes = asked.windows(3).filter(|three| has_term(three) && sentence.sequence.windows(3).any(|s| s == *three));
+    (0.08 * (pairs.count() + threes.count()) as f64).min(0.24)
 }
 
 /// How much of the passage's title the part names: a page about the thing asked for is better than one that mentions it.
@@ -274,7 +277,7 @@ fn definition(part: &Part, sentence: &Sentence, lower: &str) -> f64 {
         return 0.08;
     }
     let defines = cues::DEFINITION.iter().any(|v| lower.find(v).is_some_and(|at| at < 90));
-    0.32 + if sentence.form == Form::Gloss { 0.15 } else { 0.0 } + if defines { 0.08 } else { 0.0 }
+    0.4 + if sentence.form == Form::Gloss { 0.15 } else { 0.0 } + if defines { 0.08 } else { 0.0 }
 }
 
 /// What speaks against a sentence.
@@ -332,10 +335,13 @@ fn choose(part: &Part, ranked: &[Best], room: usize, found: &Found, chosen: &mut
             break;
         }
         let sentence = &found.sentences[candidate.sentence];
-        if repeats(candidate.sentence, taken.iter().chain(chosen.iter()), found) {
+        if repeats(candidate.sentence, part, taken.iter().chain(chosen.iter()), found) {
             continue;
         }
-        let adds = part.terms.iter().any(|t| sentence.stems.contains(&t.stem) && !covered.contains(t.stem.as_str()));
+        let adds = part.terms.iter().any(|t| {
+            let own = !part.borrowed.contains(&t.stem);
+            own && sentence.stems.contains(&t.stem) && !covered.contains(t.stem.as_str())
+        });
         let same_passage = taken.iter().any(|&i| found.sentences[i].passage == sentence.passage);
         // Further sentences must be nearly as good, unless they add a word of the question or go on where another was taken.
         let needed = match (adds, same_passage) {
@@ -375,12 +381,13 @@ fn order(taken: &mut [usize], found: &Found) {
     });
 }
 
-/// Whether a sentence is, or says nearly the same as, one that was taken.
-fn repeats<'a>(candidate: usize, taken: impl Iterator<Item = &'a usize>, found: &Found) -> bool {
+/// Whether a sentence is, or says nearly the same as, one that was taken, and has no word of the part that the other lacks.
+fn repeats<'a>(candidate: usize, part: &Part, taken: impl Iterator<Item = &'a usize>, found: &Found) -> bool {
     let stems = &found.sentences[candidate].stems;
     taken.into_iter().any(|&i| {
         let other = &found.sentences[i].stems;
         let common = stems.intersection(other).count();
-        i == candidate || common * 5 >= stems.len().min(other.len()).max(1) * 4
+        let adds = part.terms.iter().any(|t| stems.contains(&t.stem) && !other.contains(&t.stem));
+        i == candidate || (!adds && common * 5 >= stems.len().min(other.len()).max(1) * 4)
     })
 }

@@ -3,11 +3,11 @@
 //! It is no language model: it never writes a sentence about the data. It speaks the same protocol as a real model, sees
 //! the same [`ChatRequest`] and nothing else, and makes the whole loop run on a machine with no key and no network:
 //!
-//! 1. A greeting, thanks or a question about itself is answered at once ([`question`]).
-//! 2. Otherwise the question is split into its parts, and each is searched for, all in one message ([`plan`]).
+//! 1. A greeting, thanks or a question about itself is answered at once (`question.rs`).
+//! 2. Otherwise the question is split into its parts, and each is searched for, all in one message (`plan.rs`).
 //! 3. It looks at which words of the question no passage covers and searches for those, once or twice, never repeating a query.
 //! 4. It answers with the one to four sentences that cover the question best, each with the marker of its passage, or with the
-//!    don't-know sentence when what was found covers too little of the question ([`answer`]).
+//!    don't-know sentence when what was found covers too little of the question (`answer.rs`).
 //!
 //! The same request always gives the same reply.
 
@@ -17,6 +17,8 @@ mod cues;
 mod passage;
 mod plan;
 mod question;
+#[cfg(test)]
+mod tests;
 
 use crate::model::{ChatReply, ChatRequest, ToolChoice};
 use crate::prompt::DONT_KNOW;
