@@ -78,6 +78,7 @@ fn quoted(i: usize, found: &Found) -> String {
     match (text.strip_suffix(':'), code_behind(i, found)) {
         (Some(_), Some(code)) if !code.contains('`') => format!("{text} `{code}` [{number}]"),
         (Some(lead), _) => format!("{lead}. [{number}]"),
+        (None, _) if sentence.form == Form::Gloss => format!("{text}. [{number}]"),
         (None, _) => format!("{text} [{number}]"),
     }
 }

@@ -1,6 +1,6 @@
 //! A question: what it asks for, its parts, the words that matter.
 
-use crate::text::{is_stop_word, stem, words};
+use crate::text::{is_stop_word, shorten, stem, words};
 
 /// What kind of sentence answers a part of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +60,8 @@ pub(super) struct Question {
 }
 
 const MAX_PARTS: usize = 4;
+/// The part of a question that is read, in characters.
+const MAX_CHARS: usize = 1_000;
 
 /// Content words that say little about what is asked for; a passage may well not have them.
 const LIGHT: &[&str] = &[
@@ -148,7 +150,8 @@ const LIGHT: &[&str] = &[
 
 impl Question {
     pub(super) fn read(text: &str) -> Question {
-        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        // Each sentence found is compared with every word of the question, so a pasted page is cut.
+        let text = shorten(&text.split_whitespace().collect::<Vec<_>>().join(" "), MAX_CHARS);
         let mut parts: Vec<Part> = Vec::new();
         for piece in split_parts(&text) {
             let part = read_part(&piece, parts.first());

@@ -219,6 +219,9 @@ fn odd_requests_do_not_break_it() {
         let reply = super::reply(&request(question, vec![("manual", "The manual")], ToolChoice::Auto));
         assert!(reply.content.is_some() || !reply.tool_calls.is_empty(), "{question:?}");
     }
+    let page: String = (0..100_000).map(|i| format!("word{i} ")).collect();
+    let reply = super::reply(&request(&page, vec![("manual", "")], ToolChoice::Auto));
+    assert!(reply.tool_calls.iter().all(|c| c.arguments.chars().count() < 1_200));
     let mut foreign = request("What is VACUUM?", vec![("manual", "")], ToolChoice::Auto);
     foreign.messages.push(Message::Tool { call_id: "x".into(), content: "not our format".into() });
     assert!(!super::reply(&foreign).tool_calls.is_empty());
