@@ -34,7 +34,7 @@
 //! Opening takes some milliseconds, most of them for the tokenizer. Weights are mapped, not read: all processes share
 //! them, and a process has a few megabytes of its own. Texts are not padded; up to 512 tokens go through the layers at
 //! once, and attention stays within each text. The work buffer is kept between calls and does not grow beyond what 512
-//! tokens need (4.9 MB for MiniLM-L6), except while a single longer text is in work. There are no threads.
+//! tokens need (5 MB for MiniLM-L6), except while a single longer text is in work. There are no threads.
 //!
 //! A text's vector is the same, bit for bit, whatever texts are beside it and whether the weights are prepared or not. It
 //! depends on the processor: with other vector instructions sums are rounded otherwise, in the last digits.

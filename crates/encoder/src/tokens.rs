@@ -1,9 +1,10 @@
 //! Texts to token ids.
 
+use std::collections::BTreeMap;
 use std::panic::catch_unwind;
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::value::RawValue;
 use tokenizers::{ModelWrapper, NormalizerWrapper, PreTokenizerWrapper, Tokenizer};
 
 use crate::EncoderError;
@@ -126,15 +127,17 @@ impl Tokens {
 
 /// Reads a tokenizer, and what it puts before and after a text.
 fn read(path: &Path) -> Result<(Tokenizer, Vec<u32>, Vec<u32>), EncoderError> {
-    let mut json: serde_json::Map<String, Value> = file::read_json(path)?;
+    // The parts are taken apart without being read, which only checks that all of it is JSON.
+    let mut parts: BTreeMap<String, Box<RawValue>> = file::read_json(path)?;
     // The file may ask for truncation to another length and for padding to a fixed one, which would change vectors.
     // And there is nothing here to decode.
     for part in ["truncation", "padding", "decoder"] {
-        json.insert(part.to_owned(), Value::Null);
+        parts.remove(part);
     }
     // The library panics on some files that are JSON but make no sense.
     let made = catch_unwind(|| {
-        let tokenizer: Tokenizer = serde_json::from_value(Value::Object(json)).map_err(|error| error.to_string())?;
+        let json = serde_json::to_vec(&parts).map_err(|error| error.to_string())?;
+        let tokenizer = Tokenizer::from_bytes(json).map_err(|error| error.to_string())?;
         let (prefix, suffix) = special_tokens(&tokenizer)?;
         Ok((tokenizer, prefix, suffix))
     });
