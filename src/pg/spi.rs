@@ -16,7 +16,8 @@ use std::mem::ManuallyDrop;
 pub enum Mode {
     /// With the snapshot of the calling query; may run on a standby.
     Read,
-    /// With a new snapshot that includes what this transaction did; may write.
+    /// With a new snapshot that includes what this transaction did just now; may write, and may run on a standby as
+    /// long as it does not.
     Write,
 }
 

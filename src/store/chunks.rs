@@ -112,7 +112,7 @@ pub fn stored(c: &Collection, wanted: &[String]) -> Vec<StoredChunk> {
 pub fn remove_above(c: &Collection, rows: &[String], keep: &[i32]) {
     let sql = format!(
         "DELETE FROM {table} c USING
-            pg_catalog.unnest($1::pg_catalog.text[], $2::pg_catalog.int4[]) AS u (key, keep)
+            ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.int4[])) AS u (key, keep)
             CROSS JOIN LATERAL {record}
          WHERE {join} AND c.chunk > u.keep",
         table = c.chunk_table,
@@ -132,8 +132,9 @@ pub fn write(c: &Collection, model: &str, chunks: Vec<NewChunk>) {
     let sql = format!(
         "INSERT INTO {table} ({key_names}, chunk, content, content_hash, model, embedding)
          SELECT {key_values}, u.chunk, u.content, u.hash, $2, u.embedding::{vector}
-         FROM pg_catalog.unnest($1::pg_catalog.text[], $3::pg_catalog.int4[], $4::pg_catalog.text[],
-                                $5::pg_catalog.bytea[], $6) AS u (key, chunk, content, hash, embedding)
+         FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.int4[]),
+                         pg_catalog.unnest($4::pg_catalog.text[]), pg_catalog.unnest($5::pg_catalog.bytea[]),
+                         pg_catalog.unnest($6)) AS u (key, chunk, content, hash, embedding)
          CROSS JOIN LATERAL {record}
          ON CONFLICT ({key_names}, chunk) DO UPDATE
          SET content = EXCLUDED.content, content_hash = EXCLUDED.content_hash,

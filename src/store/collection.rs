@@ -87,7 +87,7 @@ const SELECT: &str = "SELECT c.id, c.name, c.source::pg_catalog.oid,
       JOIN pg_catalog.pg_attribute a
         ON a.attrelid = c.source AND a.attname = u.name AND a.attnum > 0 AND NOT a.attisdropped
       JOIN pg_catalog.pg_index i ON i.indrelid = c.source AND i.indisprimary
-      JOIN LATERAL pg_catalog.unnest(i.indkey::pg_catalog.int2[], i.indclass::pg_catalog.oid[]) AS ik (attnum, opclass)
+      JOIN LATERAL ROWS FROM (pg_catalog.unnest(i.indkey::pg_catalog.int2[]), pg_catalog.unnest(i.indclass::pg_catalog.oid[])) AS ik (attnum, opclass)
         ON ik.attnum = a.attnum
       JOIN pg_catalog.pg_opclass oc ON oc.oid = ik.opclass
       JOIN pg_catalog.pg_amop ao ON ao.amopfamily = oc.opcfamily AND ao.amopstrategy = 3
@@ -140,7 +140,7 @@ pub fn all(role: pg_sys::Oid) -> Vec<Collection> {
 fn select(condition: &str, key: spi::Arg<'_>, role: pg_sys::Oid) -> Vec<Collection> {
     let _acting = ActingAs::superuser();
     spi::connect(|s| {
-        let rows = s.query(Mode::Read, &format!("{SELECT} {condition}"), &[key, arg(role)]);
+        let rows = s.query(Mode::Write, &format!("{SELECT} {condition}"), &[key, arg(role)]);
         rows.iter().map(|row| read(&row)).collect()
     })
 }

@@ -50,7 +50,7 @@ pub fn source(oid: pg_sys::Oid) -> Option<Source> {
     const KEY: &str = "SELECT a.attname::pg_catalog.text, pg_catalog.format_type(a.atttypid, a.atttypmod),
             pg_catalog.format('OPERATOR(%I.%s)', opn.nspname, op.oprname)
         FROM pg_catalog.pg_index i
-        JOIN LATERAL pg_catalog.unnest(i.indkey::pg_catalog.int2[], i.indclass::pg_catalog.oid[])
+        JOIN LATERAL ROWS FROM (pg_catalog.unnest(i.indkey::pg_catalog.int2[]), pg_catalog.unnest(i.indclass::pg_catalog.oid[]))
              WITH ORDINALITY AS k (attnum, opclass, place) ON true
         JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
         JOIN pg_catalog.pg_opclass oc ON oc.oid = k.opclass
