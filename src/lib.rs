@@ -51,3 +51,21 @@ pub extern "C-unwind" fn pg_ragent_worker_main(argument: pg_sys::Datum) {
 pub extern "C-unwind" fn pg_ragent_launcher_main(_argument: pg_sys::Datum) {
     worker::launcher::main();
 }
+
+#[cfg(any(test, feature = "pg_test"))]
+#[path = "../pgrx-tests/in_database/mod.rs"]
+#[allow(missing_docs)]
+mod tests;
+
+/// What `cargo pgrx test` asks of its server.
+#[cfg(test)]
+pub mod pg_test {
+    /// Nothing to set up.
+    pub fn setup(_options: Vec<&str>) {}
+
+    /// Settings of the test server.
+    #[must_use]
+    pub fn postgresql_conf_options() -> Vec<&'static str> {
+        vec![]
+    }
+}

@@ -148,6 +148,13 @@ fn check_source(oid: pg_sys::Oid) -> Result<Source> {
             format!("Citations and updates find rows by it: ALTER TABLE {table} ADD PRIMARY KEY (…)."),
         ));
     }
+    if let Some(k) = source.key.iter().find(|k| k.is_composite) {
+        return Err(Error::new(
+            PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED,
+            format!("primary key column \"{}\" of {table} has the row type {}", k.name, k.sql_type),
+            "Keys of several columns are fine; one column of a row type is not. Use columns of ordinary types.",
+        ));
+    }
     Ok(source)
 }
 

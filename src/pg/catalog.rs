@@ -77,3 +77,25 @@ pub fn reserve_setting_prefix() {
     // SAFETY: a NUL-terminated constant.
     unsafe { pg_sys::MarkGUCPrefixReserved(c"rag".as_ptr()) }
 }
+
+/// A type's name as SQL, qualified; of a domain, its base type's.
+pub fn base_type_name(oid: pg_sys::Oid, mut modifier: i32) -> String {
+    // SAFETY: syscache look-ups in a transaction; the result is a palloc'd string, copied at once.
+    unsafe {
+        let base = pg_sys::getBaseTypeAndTypmod(oid, &mut modifier);
+        let flags = pg_sys::FORMAT_TYPE_TYPEMOD_GIVEN | pg_sys::FORMAT_TYPE_FORCE_QUALIFY;
+        let name = pg_sys::format_type_extended(base, modifier, flags as u16);
+        std::ffi::CStr::from_ptr(name).to_string_lossy().into_owned()
+    }
+}
+
+/// Whether a type, its elements and its base are PostgreSQL's own: whether no code of anybody else belongs to it.
+pub fn is_built_in_type(oid: pg_sys::Oid) -> bool {
+    // SAFETY: syscache look-ups in a transaction.
+    unsafe {
+        let base = pg_sys::getBaseType(oid);
+        let element = pg_sys::get_base_element_type(base);
+        let innermost = if element == pg_sys::InvalidOid { base } else { pg_sys::getBaseType(element) };
+        innermost.to_u32() < pg_sys::FirstNormalObjectId
+    }
+}

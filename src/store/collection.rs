@@ -25,7 +25,7 @@ pub struct Collection {
     pub key_columns: Vec<String>,
     /// Key columns in the chunk table.
     pub chunk_key_columns: Vec<String>,
-    /// Types of the key columns, as SQL.
+    /// Base types of the key columns, as SQL: a domain's check is somebody's code, which a search must not run.
     pub key_types: Vec<String>,
     /// Equality operators of the key columns, schema-qualified, from the primary key's index.
     pub key_operators: Vec<String>,
@@ -37,6 +37,8 @@ pub struct Collection {
     pub link_column: Option<String>,
     /// Metadata columns.
     pub metadata_columns: Vec<String>,
+    /// For each of them, whether its type is built in, so that making JSON of it runs nobody's cast.
+    pub metadata_is_plain: Vec<bool>,
     /// Embedding model, `server/model`.
     pub embedding_model: String,
     /// Length of its vectors.
@@ -76,12 +78,17 @@ const SELECT: &str = "SELECT c.id, c.name, c.source::pg_catalog.oid,
            WHERE used.name IS NOT NULL
              AND NOT coalesce(pg_catalog.has_column_privilege($2, c.source::pg_catalog.oid, a.attnum, 'SELECT'), false))),
            false),
-       c.last_error IS NOT NULL
+       c.last_error IS NOT NULL, coalesce(k.typmods, '{}'),
+       coalesce((SELECT pg_catalog.array_agg(coalesce(a.atttypid, 0::pg_catalog.oid) ORDER BY u.place)
+                 FROM pg_catalog.unnest(c.metadata_columns) WITH ORDINALITY AS u (name, place)
+                 LEFT JOIN pg_catalog.pg_attribute a
+                        ON a.attrelid = c.source AND a.attname = u.name AND a.attnum > 0 AND NOT a.attisdropped), '{}')
   FROM rag.collection c
   LEFT JOIN pg_catalog.pg_class r ON r.oid = c.source
   LEFT JOIN pg_catalog.pg_namespace n ON n.oid = r.relnamespace
   LEFT JOIN LATERAL (
-      SELECT pg_catalog.array_agg(pg_catalog.format_type(a.atttypid, a.atttypmod) ORDER BY u.place) AS types,
+      SELECT pg_catalog.array_agg(a.atttypid ORDER BY u.place) AS types,
+             pg_catalog.array_agg(a.atttypmod ORDER BY u.place) AS typmods,
              pg_catalog.array_agg(pg_catalog.format('OPERATOR(%I.%s)', opn.nspname, op.oprname) ORDER BY u.place) AS operators
       FROM pg_catalog.unnest(c.key_columns) WITH ORDINALITY AS u (name, place)
       JOIN pg_catalog.pg_attribute a
@@ -97,6 +104,9 @@ const SELECT: &str = "SELECT c.id, c.name, c.source::pg_catalog.oid,
   ) k ON true";
 
 fn read(row: &Row<'_>) -> Collection {
+    let key_types: Vec<pg_sys::Oid> = row.need(9);
+    let key_typmods: Vec<i32> = row.need(22);
+    let metadata_types: Vec<pg_sys::Oid> = row.need(23);
     Collection {
         id: row.need(1),
         name: row.need(2),
@@ -106,12 +116,13 @@ fn read(row: &Row<'_>) -> Collection {
         chunk_table: row.need(6),
         key_columns: row.need(7),
         chunk_key_columns: row.need(8),
-        key_types: row.need(9),
+        key_types: key_types.iter().zip(key_typmods).map(|(t, m)| catalog::base_type_name(*t, m)).collect(),
         key_operators: row.need(10),
         content_columns: row.need(11),
         title_column: row.get(12),
         link_column: row.get(13),
         metadata_columns: row.need(14),
+        metadata_is_plain: metadata_types.iter().map(|t| catalog::is_built_in_type(*t)).collect(),
         embedding_model: row.need(15),
         dimensions: row.need(16),
         chunk_tokens: row.need(17),

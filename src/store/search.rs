@@ -109,12 +109,12 @@ impl<'c> Exact<'c> {
 ///
 /// Runs as the invoking role with its own search_path, on which policies may rely; every name here is qualified.
 pub fn visible(c: &Collection, keys: &[String]) -> Vec<Option<VisibleRow>> {
+    // By the type's output function: a cast could be somebody's code.
+    let output = |name: &str| {
+        format!("CASE WHEN s.{name} IS NOT NULL THEN pg_catalog.format('%s', s.{name}) END", name = quote(name))
+    };
     let text = |column: &Option<String>| match column {
-        // By the type's output function: a cast could be somebody's code.
-        Some(name) => format!(
-            "CASE WHEN s.{name} IS NOT NULL THEN pg_catalog.format('%s', s.{name}) END",
-            name = quote(name)
-        ),
+        Some(name) => output(name),
         None => "NULL::pg_catalog.text".to_owned(),
     };
     let metadata = if c.metadata_columns.is_empty() {
@@ -123,7 +123,11 @@ pub fn visible(c: &Collection, keys: &[String]) -> Vec<Option<VisibleRow>> {
         let pairs: Vec<String> = c
             .metadata_columns
             .iter()
-            .map(|name| format!("{}, s.{}", pgrx::spi::quote_literal(name), quote(name)))
+            .zip(&c.metadata_is_plain)
+            .map(|(name, plain)| {
+                let value = if *plain { format!("s.{}", quote(name)) } else { output(name) };
+                format!("{}, {value}", pgrx::spi::quote_literal(name))
+            })
             .collect();
         format!("pg_catalog.jsonb_build_object({})::pg_catalog.text", pairs.join(", "))
     };

@@ -37,6 +37,8 @@ pub struct KeyColumn {
     pub sql_type: String,
     /// `OPERATOR(schema.=)` of the key's index.
     pub equality: String,
+    /// Whether its type is a row type, or an array of one.
+    pub is_composite: bool,
 }
 
 /// Reads a table's facts.
@@ -48,11 +50,13 @@ pub fn source(oid: pg_sys::Oid) -> Option<Source> {
     const COLUMNS: &str = "SELECT a.attname::pg_catalog.text
         FROM pg_catalog.pg_attribute a WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
     const KEY: &str = "SELECT a.attname::pg_catalog.text, pg_catalog.format_type(a.atttypid, a.atttypmod),
-            pg_catalog.format('OPERATOR(%I.%s)', opn.nspname, op.oprname)
+            pg_catalog.format('OPERATOR(%I.%s)', opn.nspname, op.oprname),
+            'c' IN (t.typtype, (SELECT e.typtype FROM pg_catalog.pg_type e WHERE e.oid = t.typelem))
         FROM pg_catalog.pg_index i
         JOIN LATERAL ROWS FROM (pg_catalog.unnest(i.indkey::pg_catalog.int2[]), pg_catalog.unnest(i.indclass::pg_catalog.oid[]))
              WITH ORDINALITY AS k (attnum, opclass, place) ON true
         JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+        JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
         JOIN pg_catalog.pg_opclass oc ON oc.oid = k.opclass
         JOIN pg_catalog.pg_amop ao ON ao.amopfamily = oc.opcfamily AND ao.amopstrategy = 3
              AND ao.amoplefttype = oc.opcintype AND ao.amoprighttype = oc.opcintype
@@ -70,7 +74,7 @@ pub fn source(oid: pg_sys::Oid) -> Option<Source> {
         let key = s
             .query(Mode::Write, KEY, &[arg(oid)])
             .iter()
-            .map(|row| KeyColumn { name: row.need(1), sql_type: row.need(2), equality: row.need(3) })
+            .map(|row| KeyColumn { name: row.need(1), sql_type: row.need(2), equality: row.need(3), is_composite: row.get(4).unwrap_or(false) })
             .collect();
         let rows = s.query(Mode::Write, TABLE, &[arg(oid)]);
         rows.first().map(|row| {

@@ -1,0 +1,6 @@
+//! Tests that run in a backend: what can only be seen from inside. Everything a client can see is in `../server`.
+
+mod catalog;
+mod role;
+mod spi;
+mod vector;
