@@ -22,7 +22,7 @@ SELECT rag.create_collection('articles', 'articles', '{bdy}', embedding_model =>
 SELECT rag.create_collection('articles', 'articles', '{}', embedding_model => 'fake/embed-8');
 SELECT rag.create_collection('articles', 'articles', '{body}', embedding_model => 'missing/model');
 SELECT rag.create_collection('articles', 'articles', '{body}', embedding_model => 'fake/embed-8', chunk_tokens => 0);
-SELECT rag.create_collection('articles', 'articles', '{body}', embedding_model => 'fake/embed-8', chunk_tokens => 10, chunk_overlap => 10);
+SELECT rag.create_collection('articles', 'articles', '{body}', embedding_model => 'fake/embed-8', chunk_tokens => 20, chunk_overlap => 20);
 SELECT rag.create_collection('articles', 'articles', '{body}', embedding_model => 'fake/embed-8');
 SELECT rag.create_collection('articles', 'articles', '{body}', embedding_model => 'fake/embed-8');
 SELECT * FROM rag.search('[1,2,3]'::vector, 'articles');

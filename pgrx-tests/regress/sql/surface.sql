@@ -1,4 +1,5 @@
 -- What the extension offers: a change of this file is a change of the interface.
+\pset format unaligned
 SELECT p.proname AS function, pg_get_function_arguments(p.oid) AS arguments, pg_get_function_result(p.oid) AS result,
        p.provolatile AS volatile, p.proparallel AS parallel, p.proisstrict AS strict, p.prosecdef AS definer
   FROM pg_proc p JOIN pg_depend d ON d.objid = p.oid AND d.classid = 'pg_proc'::regclass AND d.deptype = 'e'

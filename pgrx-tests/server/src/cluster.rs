@@ -46,10 +46,7 @@ impl ClusterBuilder {
     /// Makes the cluster and starts it.
     pub async fn start(self) -> Cluster {
         let installation = Installation::find();
-        let folder = tempfile::Builder::new()
-            .prefix("ragent-")
-            .tempdir()
-            .expect("a temporary folder");
+        let folder = tempfile::Builder::new().prefix("ragent-").tempdir().expect("a temporary folder");
         installation.give_to_server(folder.path());
         let mut cluster = Cluster {
             guard: Some(Guard::over(folder.path())),
@@ -88,11 +85,7 @@ pub enum Stop {
 impl Cluster {
     /// A cluster with the usual settings.
     pub fn builder() -> ClusterBuilder {
-        ClusterBuilder {
-            preload: true,
-            settings: Vec::new(),
-            environment: Vec::new(),
-        }
+        ClusterBuilder { preload: true, settings: Vec::new(), environment: Vec::new() }
     }
 
     /// Where the socket is: what `psql -h` and `host=` take.
@@ -114,22 +107,14 @@ impl Cluster {
     /// Adds a line to `postgresql.conf`; it counts from the next reload or restart.
     pub fn set(&self, name: &str, value: &str) {
         let path = self.data().join("postgresql.conf");
-        let mut file = std::fs::OpenOptions::new()
-            .append(true)
-            .open(path)
-            .expect("the configuration exists");
-        writeln!(file, "{name} = '{}'", value.replace('\'', "''"))
-            .expect("the configuration can be written");
+        let mut file = std::fs::OpenOptions::new().append(true).open(path).expect("the configuration exists");
+        writeln!(file, "{name} = '{}'", value.replace('\'', "''")).expect("the configuration can be written");
     }
 
     /// How to connect to a database as a role.
     pub fn connection(&self, database: &str, role: &str) -> tokio_postgres::Config {
         let mut config = tokio_postgres::Config::new();
-        config
-            .host_path(self.socket_folder())
-            .user(role)
-            .dbname(database)
-            .connect_timeout(Duration::from_secs(20));
+        config.host_path(self.socket_folder()).user(role).dbname(database).connect_timeout(Duration::from_secs(20));
         config
     }
 
@@ -137,64 +122,38 @@ impl Cluster {
     pub async fn connect(&self, database: &str, role: &str) -> Session {
         match Session::open(&self.connection(database, role)).await {
             Ok(session) => session,
-            Err(error) => panic!(
-                "cannot connect to {database} as {role}: {error:?}\n{}",
-                self.end_of_log()
-            ),
+            Err(error) => panic!("cannot connect to {database} as {role}: {error:?}\n{}", self.end_of_log()),
         }
     }
 
     /// The command `psql` for a database as the superuser, quiet and stopping at the first error.
     pub fn psql_command(&self, database: &str) -> Command {
         let mut psql = self.installation.program("psql");
-        psql.env("PGHOST", self.socket_folder())
-            .env("PGUSER", SUPERUSER)
-            .env("PGDATABASE", database);
-        psql.env_remove("PGPORT")
-            .args(["-X", "-q", "-v", "ON_ERROR_STOP=1"]);
+        psql.env("PGHOST", self.socket_folder()).env("PGUSER", SUPERUSER).env("PGDATABASE", database);
+        psql.env_remove("PGPORT").args(["-X", "-q", "-v", "ON_ERROR_STOP=1"]);
         psql
     }
 
     /// Runs SQL by psql as the superuser; the output, unaligned and without headings.
     pub fn psql(&self, database: &str, sql: &str) -> String {
-        let output = self
-            .psql_command(database)
-            .args(["-A", "-t", "-c", sql])
-            .output()
-            .expect("psql can be started");
+        let output = self.psql_command(database).args(["-A", "-t", "-c", sql]).output().expect("psql can be started");
         stdout_of(&format!("psql: {sql}"), output)
     }
 
     /// Starts the server and waits until it takes connections.
     pub async fn start(&self) {
         let log = self.folder.path().join("log");
-        let log = std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(log)
-            .expect("a log file");
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(log).expect("a log file");
         let mut command = self.installation.server_program("postgres");
-        command
-            .arg("-D")
-            .arg(self.data())
-            .envs(self.environment.iter().map(|(n, v)| (n, v)));
+        command.arg("-D").arg(self.data()).envs(self.environment.iter().map(|(n, v)| (n, v)));
         // Out of the terminal's process group: Ctrl-C must reach the test first.
         command.process_group(0).stdin(Stdio::null());
-        command
-            .stdout(log.try_clone().expect("a second handle"))
-            .stderr(log)
-            .env("LC_MESSAGES", "C");
+        command.stdout(log.try_clone().expect("a second handle")).stderr(log).env("LC_MESSAGES", "C");
         let child = command.spawn().expect("the server can be started");
         *self.postmaster() = Some(child);
         wait_for("the server to take connections", PATIENCE, || async {
-            assert!(
-                self.is_running(),
-                "the server ended while starting:\n{}",
-                self.end_of_log()
-            );
-            Session::open(&self.connection("postgres", SUPERUSER))
-                .await
-                .ok()
+            assert!(self.is_running(), "the server ended while starting:\n{}", self.end_of_log());
+            Session::open(&self.connection("postgres", SUPERUSER)).await.ok()
         })
         .await;
     }
@@ -243,39 +202,23 @@ impl Cluster {
     }
 
     fn postmaster(&self) -> MutexGuard<'_, Option<Child>> {
-        self.postmaster
-            .lock()
-            .expect("no panic while the postmaster is locked")
+        self.postmaster.lock().expect("no panic while the postmaster is locked")
     }
 
     fn signal(&self, signal: Signal) {
-        let pid = self
-            .postmaster()
-            .as_ref()
-            .map(|child| child.id() as i32)
-            .expect("the server runs");
+        let pid = self.postmaster().as_ref().map(|child| child.id() as i32).expect("the server runs");
         kill(pid, signal);
     }
 
     fn initialise(&mut self) {
         let mut initdb = self.installation.server_program("initdb");
-        initdb.args([
-            "--no-sync",
-            "--auth=trust",
-            "--encoding=UTF8",
-            "--locale=C.UTF-8",
-            "--no-instructions",
-        ]);
+        initdb.args(["--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-instructions"]);
         initdb.arg("-U").arg(SUPERUSER).arg("-D").arg(self.data());
         stdout_of("initdb", initdb.output().expect("initdb can be started"));
     }
 
     fn configure(&self, preload: bool, settings: &[(String, String)]) {
-        let folder = self
-            .socket_folder()
-            .to_str()
-            .expect("temporary folders have plain names")
-            .to_owned();
+        let folder = self.socket_folder().to_str().expect("temporary folders have plain names").to_owned();
         let mut usual = vec![
             ("listen_addresses", String::new()),
             ("unix_socket_directories", folder),
@@ -351,10 +294,7 @@ impl Guard {
     fn over(folder: &Path) -> Guard {
         let mut command = Command::new("sh");
         command.arg("-c").arg(GUARD).arg(folder).process_group(0);
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut process = command.spawn().expect("sh can be started");
         let pipe = process.stdin.take().expect("stdin was piped");
         Guard { process, pipe }

@@ -60,17 +60,10 @@ impl<'c> Database<'c> {
             roles: std::sync::Mutex::default(),
         };
         let postgres = cluster.connect("postgres", SUPERUSER).await;
-        postgres
-            .run(&format!(
-                "CREATE DATABASE {} TEMPLATE template0",
-                quote(name)
-            ))
-            .await;
+        postgres.run(&format!("CREATE DATABASE {} TEMPLATE template0", quote(name))).await;
         let session = database.connect().await;
         session.run("CREATE EXTENSION pg_ragent CASCADE").await;
-        session
-            .run(&create_server("fake", &database.provider.base_url()))
-            .await;
+        session.run(&create_server("fake", &database.provider.base_url())).await;
         database
     }
 
@@ -88,31 +81,18 @@ impl<'c> Database<'c> {
     pub async fn create_role(&self, purpose: &str) -> String {
         let role = format!("{}_{purpose}", self.name);
         let session = self.connect().await;
-        session
-            .run(&format!("CREATE ROLE {} LOGIN", quote(&role)))
-            .await;
-        self.roles
-            .lock()
-            .expect("no panic while roles are locked")
-            .push(role.clone());
+        session.run(&format!("CREATE ROLE {} LOGIN", quote(&role))).await;
+        self.roles.lock().expect("no panic while roles are locked").push(role.clone());
         role
     }
 
     /// A table of articles (`id`, `title`, `body`) with these bodies, numbered from 1, as a collection of the same name
     /// embedded by the fake provider, everything current.
     pub async fn create_collection(&self, session: &Session, name: &str, bodies: &[&str]) {
-        session
-            .run(&format!(
-                "CREATE TABLE {name} (id int PRIMARY KEY, title text, body text)"
-            ))
-            .await;
+        session.run(&format!("CREATE TABLE {name} (id int PRIMARY KEY, title text, body text)")).await;
         for (n, body) in bodies.iter().enumerate() {
-            let id = n as i32 + 1;
-            let sql = format!("INSERT INTO {name} VALUES ($1, 'Article ' || $1, $2)");
-            session
-                .execute(&sql, &[&id, body])
-                .await
-                .expect("a row can be inserted");
+            let id = n + 1;
+            session.run(&format!("INSERT INTO {name} VALUES ({id}, 'Article {id}', {})", literal(body))).await;
         }
         session
             .run(&format!(
@@ -128,38 +108,22 @@ impl Drop for Database<'_> {
     fn drop(&mut self) {
         // Workers and forgotten sessions must not keep it.
         self.provider.heal();
-        let mut script = format!(
-            "DROP DATABASE IF EXISTS {} WITH (FORCE);",
-            quote(&self.name)
-        );
-        for role in self
-            .roles
-            .lock()
-            .expect("no panic while roles are locked")
-            .iter()
-        {
-            script.push_str(&format!("DROP ROLE IF EXISTS {};", quote(role)));
+        let mut statements = vec![format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", quote(&self.name))];
+        for role in self.roles.lock().expect("no panic while roles are locked").iter() {
+            statements.push(format!("DROP ROLE IF EXISTS {}", quote(role)));
         }
         if !self.cluster.is_running() {
             return;
         }
-        for statement in script.split_inclusive(';') {
-            let output = self
-                .cluster
-                .psql_command("postgres")
-                .arg("-c")
-                .arg(statement)
-                .output();
+        for statement in &statements {
+            let output = self.cluster.psql_command("postgres").arg("-c").arg(statement).output();
             let problem = match output {
                 Ok(output) if output.status.success() => continue,
                 Ok(output) => String::from_utf8_lossy(&output.stderr).into_owned(),
                 Err(error) => error.to_string(),
             };
             // A test that fails already keeps its own message.
-            assert!(
-                std::thread::panicking(),
-                "cannot clean up: {statement}: {problem}"
-            );
+            assert!(std::thread::panicking(), "cannot clean up: {statement}: {problem}");
         }
     }
 }
@@ -175,9 +139,7 @@ pub fn create_server(name: &str, base_url: &str) -> String {
 
 /// Waits until every change is embedded.
 pub async fn current(session: &Session) {
-    let done = session
-        .value("SELECT rag.wait_until_current(timeout => '60 s')")
-        .await;
+    let done = session.value("SELECT rag.wait_until_current(timeout => '60 s')").await;
     if done != "t" {
         let status = session.rows("SELECT * FROM rag.status").await;
         panic!("the collections are not current after 60 s: {status:?}");

@@ -43,35 +43,18 @@ impl Session {
         let notices: Arc<Mutex<Vec<DbError>>> = Arc::default();
         let heard = Arc::clone(&notices);
         let driver = tokio::spawn(async move {
-            let next = |connection: &mut tokio_postgres::Connection<_, _>,
-                        context: &mut std::task::Context<'_>| {
+            let next = |connection: &mut tokio_postgres::Connection<_, _>, context: &mut std::task::Context<'_>| {
                 connection.poll_message(context)
             };
-            while let Some(Ok(message)) =
-                std::future::poll_fn(|context| next(&mut connection, context)).await
-            {
+            while let Some(Ok(message)) = std::future::poll_fn(|context| next(&mut connection, context)).await {
                 if let AsyncMessage::Notice(notice) = message {
-                    heard
-                        .lock()
-                        .expect("no panic while notices are locked")
-                        .push(notice);
+                    heard.lock().expect("no panic while notices are locked").push(notice);
                 }
             }
         });
-        let mut session = Session {
-            client,
-            pid: 0,
-            notices,
-            driver,
-        };
-        let rows = session
-            .client
-            .simple_query("SELECT pg_backend_pid()")
-            .await?;
-        session.pid = text_rows(rows)[0][0]
-            .as_deref()
-            .and_then(|pid| pid.parse().ok())
-            .expect("a process id");
+        let mut session = Session { client, pid: 0, notices, driver };
+        let rows = session.client.simple_query("SELECT pg_backend_pid()").await?;
+        session.pid = text_rows(rows)[0][0].as_deref().and_then(|pid| pid.parse().ok()).expect("a process id");
         Ok(session)
     }
 
@@ -91,14 +74,7 @@ impl Session {
     /// The only column of every row; NULL as `∅`.
     pub async fn column(&self, sql: &str) -> Vec<String> {
         let rows = self.rows(sql).await;
-        rows.into_iter()
-            .map(|row| {
-                row.into_iter()
-                    .next()
-                    .flatten()
-                    .unwrap_or_else(|| "∅".into())
-            })
-            .collect()
+        rows.into_iter().map(|row| row.into_iter().next().flatten().unwrap_or_else(|| "∅".into())).collect()
     }
 
     /// The first column of the only row; `None` is NULL.
@@ -110,17 +86,13 @@ impl Session {
 
     /// The first column of the only row, which is not NULL.
     pub async fn value(&self, sql: &str) -> String {
-        self.maybe(sql)
-            .await
-            .unwrap_or_else(|| panic!("NULL from {sql}"))
+        self.maybe(sql).await.unwrap_or_else(|| panic!("NULL from {sql}"))
     }
 
     /// The first column of the only row as a number.
     pub async fn number(&self, sql: &str) -> i64 {
         let value = self.value(sql).await;
-        value
-            .parse()
-            .unwrap_or_else(|_| panic!("{value} is not a number, from {sql}"))
+        value.parse().unwrap_or_else(|_| panic!("{value} is not a number, from {sql}"))
     }
 
     /// Runs statements that must succeed.
@@ -139,42 +111,26 @@ impl Session {
     /// Like [`Session::error`], and the error must have a hint: those of the extension always have.
     pub async fn refusal(&self, sql: &str, sqlstate: &str) -> DbError {
         let error = self.error(sql, sqlstate).await;
-        assert!(
-            error.hint().is_some_and(|h| !h.is_empty()),
-            "{sql}\nfails without a HINT: {}",
-            error.message()
-        );
+        assert!(error.hint().is_some_and(|h| !h.is_empty()), "{sql}\nfails without a HINT: {}", error.message());
         error
     }
 
     /// Notices so far.
     pub fn notices(&self) -> Vec<DbError> {
-        self.notices
-            .lock()
-            .expect("no panic while notices are locked")
-            .clone()
+        self.notices.lock().expect("no panic while notices are locked").clone()
     }
 
     /// Polls a query until its first column is `t` (true); panics, naming `what`, after `limit`.
     pub async fn wait_until(&self, what: &str, limit: Duration, sql: &str) {
-        wait_for(what, limit, || async {
-            (self.value(sql).await == "t").then_some(())
-        })
-        .await;
+        wait_for(what, limit, || async { (self.value(sql).await == "t").then_some(()) }).await;
     }
 }
 
 /// Checks that an error came from the server with this SQLSTATE.
 pub fn check_error(error: &tokio_postgres::Error, sql: &str, sqlstate: &str) -> DbError {
-    let Some(found) = error.as_db_error() else {
-        panic!("{sql}\nno error of the server: {}", describe(error))
-    };
+    let Some(found) = error.as_db_error() else { panic!("{sql}\nno error of the server: {}", describe(error)) };
     let expected = sqlstate.split('|').any(|code| code == found.code().code());
-    assert!(
-        expected,
-        "{sql}\nshould fail with {sqlstate}, fails with {}",
-        describe(error)
-    );
+    assert!(expected, "{sql}\nshould fail with {sqlstate}, fails with {}", describe(error));
     found.clone()
 }
 
@@ -196,11 +152,7 @@ pub fn describe(error: &tokio_postgres::Error) -> String {
 
 fn text_rows(messages: Vec<SimpleQueryMessage>) -> Vec<TextRow> {
     let row = |message| match message {
-        SimpleQueryMessage::Row(row) => Some(
-            (0..row.len())
-                .map(|i| row.get(i).map(str::to_owned))
-                .collect(),
-        ),
+        SimpleQueryMessage::Row(row) => Some((0..row.len()).map(|i| row.get(i).map(str::to_owned)).collect()),
         _ => None,
     };
     messages.into_iter().filter_map(row).collect()

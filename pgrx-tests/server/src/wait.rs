@@ -19,10 +19,7 @@ where
         if let Some(found) = probe().await {
             return found;
         }
-        assert!(
-            started.elapsed() < limit,
-            "waited {limit:?} in vain for {what}"
-        );
+        assert!(started.elapsed() < limit, "waited {limit:?} in vain for {what}");
         tokio::time::sleep(BETWEEN_PROBES).await;
     }
 }

@@ -37,18 +37,13 @@ fn main() -> ExitCode {
 fn port(arguments: &[String]) -> Result<u16, String> {
     match arguments {
         [] => Ok(0),
-        [flag, value] if flag == "--port" => value
-            .parse()
-            .map_err(|_| format!("{value:?} is not a port")),
+        [flag, value] if flag == "--port" => value.parse().map_err(|_| format!("{value:?} is not a port")),
         other => Err(format!("unexpected arguments: {}", other.join(" "))),
     }
 }
 
 fn wait_for_signal() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a tokio runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime");
     runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt()).expect("a handler for SIGINT");
         let mut terminate = signal(SignalKind::terminate()).expect("a handler for SIGTERM");

@@ -22,29 +22,16 @@ impl Blackhole {
     /// Opens one on loopback.
     pub async fn open() -> Blackhole {
         let socket = TcpSocket::new_v4().expect("a socket");
-        socket
-            .bind(SocketAddr::from(([127, 0, 0, 1], 0)))
-            .expect("a free port on loopback");
+        socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port on loopback");
         let listener = socket.listen(1).expect("a listening socket");
-        let address = listener
-            .local_addr()
-            .expect("a bound socket has an address");
+        let address = listener.local_addr().expect("a bound socket has an address");
         let mut fillers = Vec::new();
-        while let Ok(connected) =
-            tokio::time::timeout(FULL_WHEN_SLOWER_THAN, TcpStream::connect(address)).await
-        {
+        while let Ok(connected) = tokio::time::timeout(FULL_WHEN_SLOWER_THAN, TcpStream::connect(address)).await {
             fillers.push(connected.expect("loopback takes connections"));
-            assert!(
-                fillers.len() < 100,
-                "the queue of a socket with backlog 1 does not fill"
-            );
+            assert!(fillers.len() < 100, "the queue of a socket with backlog 1 does not fill");
         }
         let listener = listener.into_std().expect("a tokio socket is a socket");
-        Blackhole {
-            listener,
-            fillers,
-            address,
-        }
+        Blackhole { listener, fillers, address }
     }
 
     /// What `base_url` of a foreign server should be.

@@ -35,10 +35,7 @@ impl Counters {
 
     /// Requests to `/v1/chat/completions`.
     pub fn chat_requests(&self) -> u64 {
-        self.requests
-            .get("/v1/chat/completions")
-            .copied()
-            .unwrap_or(0)
+        self.requests.get("/v1/chat/completions").copied().unwrap_or(0)
     }
 
     /// How many texts were embedded, repetitions included.
@@ -68,7 +65,5 @@ pub fn fingerprint(secret: &str) -> String {
 
 /// FNV-1a, 64 bits (Fowler, Noll and Vo).
 pub fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -23,19 +23,12 @@ pub struct Asked {
 impl Asked {
     /// Reads a request's body; the error is for its sender.
     pub fn read(body: &Value) -> Result<Asked, String> {
-        let model = body["model"]
-            .as_str()
-            .ok_or("you must provide a model parameter")?
-            .to_owned();
+        let model = body["model"].as_str().ok_or("you must provide a model parameter")?.to_owned();
         let inputs = match &body["input"] {
             Value::String(one) => vec![one.clone()],
             Value::Array(many) => many
                 .iter()
-                .map(|v| {
-                    v.as_str()
-                        .map(str::to_owned)
-                        .ok_or("every input is a string")
-                })
+                .map(|v| v.as_str().map(str::to_owned).ok_or("every input is a string"))
                 .collect::<Result<_, _>>()?,
             _ => return Err("'input' is a string or an array of strings".into()),
         };
@@ -48,19 +41,12 @@ impl Asked {
         if dimensions == 0 {
             return Err("'dimensions' must be positive".into());
         }
-        Ok(Asked {
-            inputs,
-            dimensions,
-            model,
-        })
+        Ok(Asked { inputs, dimensions, model })
     }
 
     /// The vectors, in the order of the texts.
     pub fn vectors(&self) -> Vec<Vec<f32>> {
-        self.inputs
-            .iter()
-            .map(|text| embed(text, self.dimensions))
-            .collect()
+        self.inputs.iter().map(|text| embed(text, self.dimensions)).collect()
     }
 
     /// A response's body with these vectors.
@@ -70,11 +56,7 @@ impl Asked {
             .enumerate()
             .map(|(index, vector)| json!({"object": "embedding", "index": index, "embedding": vector}))
             .collect();
-        let tokens: usize = self
-            .inputs
-            .iter()
-            .map(|t| t.split_whitespace().count())
-            .sum();
+        let tokens: usize = self.inputs.iter().map(|t| t.split_whitespace().count()).sum();
         json!({
             "object": "list", "data": data, "model": self.model,
             "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
@@ -100,10 +82,7 @@ fn dimensions_of_known(model: &str) -> usize {
 pub fn embed(text: &str, dimensions: usize) -> Vec<f32> {
     let mut vector = vec![0_f32; dimensions];
     let lower = text.to_lowercase();
-    let mut words = lower
-        .split(|c: char| !c.is_alphanumeric())
-        .filter(|w| !w.is_empty())
-        .peekable();
+    let mut words = lower.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()).peekable();
     if words.peek().is_none() {
         vector[fnv1a(text.as_bytes()) as usize % dimensions] = 1.0;
         return vector;
@@ -144,14 +123,8 @@ mod tests {
     #[test]
     fn the_model_name_chooses_the_dimension_before_the_request_does() {
         let asked = |body: Value| Asked::read(&body).map(|a| a.dimensions);
-        assert_eq!(
-            asked(json!({"model": "embed-1536", "input": "x", "dimensions": 3})),
-            Ok(1536)
-        );
-        assert_eq!(
-            asked(json!({"model": "other", "input": ["x"], "dimensions": 3})),
-            Ok(3)
-        );
+        assert_eq!(asked(json!({"model": "embed-1536", "input": "x", "dimensions": 3})), Ok(1536));
+        assert_eq!(asked(json!({"model": "other", "input": ["x"], "dimensions": 3})), Ok(3));
         assert_eq!(asked(json!({"model": "other", "input": ["x"]})), Ok(384));
         assert!(asked(json!({"model": "other", "input": ["x", ""]})).is_err());
         assert!(asked(json!({"input": "x"})).is_err());

@@ -27,17 +27,12 @@ pub struct Request {
 impl Request {
     /// The value of a header, by its lower-case name.
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers
-            .iter()
-            .find(|(n, _)| n == name)
-            .map(|(_, v)| v.as_str())
+        self.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
     /// The value of a query parameter.
     pub fn parameter(&self, name: &str) -> Option<&str> {
-        self.query
-            .split('&')
-            .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
+        self.query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
     }
 
     /// Reads the next request; `None` when the client has closed the connection between two requests.
@@ -55,13 +50,7 @@ impl Request {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let (method, path, query) = (method.to_owned(), path.to_owned(), query.to_owned());
         let body = read_body(reader, &headers).await?;
-        Ok(Some(Request {
-            method,
-            path,
-            query,
-            headers,
-            body,
-        }))
+        Ok(Some(Request { method, path, query, headers, body }))
     }
 }
 
@@ -81,20 +70,12 @@ pub struct Response {
 impl Response {
     /// A JSON response.
     pub fn json(status: u16, body: &serde_json::Value) -> Response {
-        Response {
-            status,
-            content_type: "application/json",
-            headers: Vec::new(),
-            body: body.to_string().into_bytes(),
-        }
+        Response { status, content_type: "application/json", headers: Vec::new(), body: body.to_string().into_bytes() }
     }
 
     /// An error in the words of the OpenAI API.
     pub fn error(status: u16, message: &str) -> Response {
-        Response::json(
-            status,
-            &serde_json::json!({"error": {"message": message, "type": "fake", "code": status}}),
-        )
+        Response::json(status, &serde_json::json!({"error": {"message": message, "type": "fake", "code": status}}))
     }
 
     /// The bytes of the status line and the headers.
@@ -105,12 +86,8 @@ impl Response {
 
     /// The bytes of the status line and the headers, with another framing than a content length.
     pub fn head_with(&self, framing: &str) -> Vec<u8> {
-        let mut head = format!(
-            "HTTP/1.1 {} {}\r\ncontent-type: {}\r\n",
-            self.status,
-            reason(self.status),
-            self.content_type
-        );
+        let mut head =
+            format!("HTTP/1.1 {} {}\r\ncontent-type: {}\r\n", self.status, reason(self.status), self.content_type);
         for (name, value) in &self.headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
@@ -121,12 +98,7 @@ impl Response {
 }
 
 /// One request on a connection of its own; the status and the body of its response.
-pub async fn call(
-    address: SocketAddr,
-    method: &str,
-    path: &str,
-    body: &str,
-) -> io::Result<(u16, Vec<u8>)> {
+pub async fn call(address: SocketAddr, method: &str, path: &str, body: &str) -> io::Result<(u16, Vec<u8>)> {
     let mut stream = TcpStream::connect(address).await?;
     let request = format!(
         "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\nauthorization: Bearer test\r\n\
@@ -136,10 +108,7 @@ pub async fn call(
     stream.write_all(request.as_bytes()).await?;
     let mut reader = tokio::io::BufReader::new(stream);
     let Some((start, headers)) = read_head(&mut reader).await? else {
-        return Err(io::Error::new(
-            io::ErrorKind::UnexpectedEof,
-            "closed before a response",
-        ));
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "closed before a response"));
     };
     let status = start.split_whitespace().nth(1).and_then(|s| s.parse().ok());
     let status = status.ok_or_else(|| invalid("a status line has a code"))?;
@@ -149,9 +118,7 @@ pub async fn call(
 type Headers = Vec<(String, String)>;
 
 /// The start line and the headers; `None` at the end of the stream.
-async fn read_head<R: AsyncBufRead + Unpin>(
-    reader: &mut R,
-) -> io::Result<Option<(String, Headers)>> {
+async fn read_head<R: AsyncBufRead + Unpin>(reader: &mut R) -> io::Result<Option<(String, Headers)>> {
     let mut start = String::new();
     if reader.read_line(&mut start).await? == 0 {
         return Ok(None);
@@ -161,10 +128,7 @@ async fn read_head<R: AsyncBufRead + Unpin>(
     loop {
         let mut line = String::new();
         if reader.read_line(&mut line).await? == 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "closed inside the head",
-            ));
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "closed inside the head"));
         }
         size += line.len();
         if size > MAX_HEAD_BYTES {
@@ -180,16 +144,8 @@ async fn read_head<R: AsyncBufRead + Unpin>(
     }
 }
 
-async fn read_body<R: AsyncBufRead + Unpin>(
-    reader: &mut R,
-    headers: &Headers,
-) -> io::Result<Vec<u8>> {
-    let value = |name| {
-        headers
-            .iter()
-            .find(|(n, _)| n == name)
-            .map(|(_, v)| v.as_str())
-    };
+async fn read_body<R: AsyncBufRead + Unpin>(reader: &mut R, headers: &Headers) -> io::Result<Vec<u8>> {
+    let value = |name| headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
     if value("transfer-encoding").is_some_and(|v| v.eq_ignore_ascii_case("chunked")) {
         return read_chunks(reader).await;
     }
@@ -204,8 +160,7 @@ async fn read_chunks<R: AsyncBufRead + Unpin>(reader: &mut R) -> io::Result<Vec<
     loop {
         let mut line = String::new();
         reader.read_line(&mut line).await?;
-        let size = usize::from_str_radix(line.trim(), 16)
-            .map_err(|_| invalid("a chunk size is hexadecimal"))?;
+        let size = usize::from_str_radix(line.trim(), 16).map_err(|_| invalid("a chunk size is hexadecimal"))?;
         let start = body.len();
         body.resize(start + size, 0);
         reader.read_exact(&mut body[start..]).await?;

@@ -46,19 +46,14 @@ pub struct FakeProvider {
 impl FakeProvider {
     /// Starts a provider on a free port of the loopback interface.
     pub fn start() -> FakeProvider {
-        let listener =
-            std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port on loopback");
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port on loopback");
         FakeProvider::start_on(listener)
     }
 
     /// Starts a provider on a socket that listens already.
     pub fn start_on(listener: std::net::TcpListener) -> FakeProvider {
-        let address = listener
-            .local_addr()
-            .expect("a bound socket has an address");
-        listener
-            .set_nonblocking(true)
-            .expect("sockets can be non-blocking");
+        let address = listener.local_addr().expect("a bound socket has an address");
+        listener.set_nonblocking(true).expect("sockets can be non-blocking");
         let state = Arc::new(State::new(address));
         let (stop, stopped) = oneshot::channel();
         let serving = Arc::clone(&state);
@@ -66,12 +61,7 @@ impl FakeProvider {
             .name("fake-provider".into())
             .spawn(move || serve_until(listener, serving, stopped))
             .expect("a thread for the provider");
-        FakeProvider {
-            address,
-            state,
-            stop: Some(stop),
-            thread: Some(thread),
-        }
+        FakeProvider { address, state, stop: Some(stop), thread: Some(thread) }
     }
 
     /// Where it listens.
@@ -91,10 +81,7 @@ impl FakeProvider {
 
     /// Delays every answer by this much.
     pub fn set_latency(&self, latency: Duration) {
-        self.control(Control {
-            latency_ms: Some(latency.as_millis() as u64),
-            ..Control::default()
-        });
+        self.control(Control { latency_ms: Some(latency.as_millis() as u64), ..Control::default() });
     }
 
     /// The next `times` requests to any endpoint go wrong in this way.
@@ -104,14 +91,7 @@ impl FakeProvider {
 
     /// The next `times` requests to this endpoint go wrong in this way.
     pub fn fail_at(&self, endpoint: Endpoint, kind: FaultKind, times: u64) {
-        self.control(Control {
-            faults: vec![Fault {
-                endpoint,
-                kind,
-                times,
-            }],
-            ..Control::default()
-        });
+        self.control(Control { faults: vec![Fault { endpoint, kind, times }], ..Control::default() });
     }
 
     /// Every request goes wrong in this way, until [`FakeProvider::heal`].
@@ -127,10 +107,7 @@ impl FakeProvider {
 
     /// Queues replies of the chat endpoint, used before the model's own policy.
     pub fn script(&self, replies: Vec<ScriptedReply>) {
-        self.control(Control {
-            replies,
-            ..Control::default()
-        });
+        self.control(Control { replies, ..Control::default() });
     }
 
     /// Lets every stalled request go on as if nothing had happened.
@@ -154,18 +131,10 @@ impl FakeProvider {
     }
 
     /// Waits until the counters satisfy `condition`; panics after `limit`, naming `what`.
-    pub async fn wait_until(
-        &self,
-        what: &str,
-        limit: Duration,
-        condition: impl Fn(&Counters) -> bool,
-    ) -> Counters {
+    pub async fn wait_until(&self, what: &str, limit: Duration, condition: impl Fn(&Counters) -> bool) -> Counters {
         match self.state.wait_until(limit, condition).await {
             Some(counters) => counters,
-            None => panic!(
-                "waited {limit:?} in vain for the provider: {what}; counters: {:?}",
-                self.counters()
-            ),
+            None => panic!("waited {limit:?} in vain for the provider: {what}; counters: {:?}", self.counters()),
         }
     }
 }
@@ -183,10 +152,7 @@ impl Drop for FakeProvider {
 }
 
 fn serve_until(listener: std::net::TcpListener, state: Arc<State>, stopped: oneshot::Receiver<()>) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a tokio runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime");
     runtime.block_on(async move {
         let listener = TcpListener::from_std(listener).expect("a listening socket");
         tokio::select! {

@@ -65,18 +65,10 @@ async fn gone(reader: &mut BufReader<OwnedReadHalf>) {
 /// Where a redirect leads: nobody should ever come.
 const REDIRECTED: &str = "/followed-a-redirect";
 
-async fn answer(
-    request: &Request,
-    writer: &mut OwnedWriteHalf,
-    state: &Arc<State>,
-) -> io::Result<Then> {
+async fn answer(request: &Request, writer: &mut OwnedWriteHalf, state: &Arc<State>) -> io::Result<Then> {
     match (request.method.as_str(), request.path.as_str()) {
-        ("POST", "/v1/embeddings") => {
-            answer_model(request, Endpoint::Embeddings, writer, state).await
-        }
-        ("POST", "/v1/chat/completions") => {
-            answer_model(request, Endpoint::Chat, writer, state).await
-        }
+        ("POST", "/v1/embeddings") => answer_model(request, Endpoint::Embeddings, writer, state).await,
+        ("POST", "/v1/chat/completions") => answer_model(request, Endpoint::Chat, writer, state).await,
         (_, path) => {
             if path.starts_with("/v1/") || path == REDIRECTED {
                 state.count(|c| *c.requests.entry(path.to_owned()).or_default() += 1);
@@ -111,26 +103,14 @@ async fn answer_control(request: &Request, state: &Arc<State>) -> Response {
             Response::json(200, &counters.to_json(request.parameter("texts").is_some()))
         }
         ("GET", "/wait") => wait(request, state).await,
-        (method, path) => Response::error(
-            404,
-            &format!("{method} {path} is nothing this provider knows"),
-        ),
+        (method, path) => Response::error(404, &format!("{method} {path} is nothing this provider knows")),
     }
 }
 
 async fn wait(request: &Request, state: &Arc<State>) -> Response {
-    let at_least = |name| {
-        request
-            .parameter(name)
-            .map_or(0, |v| v.parse::<u64>().unwrap_or(u64::MAX))
-    };
-    let (in_flight, stalled, aborted) = (
-        at_least("in_flight"),
-        at_least("stalled"),
-        at_least("aborted"),
-    );
-    let reached =
-        |c: &Counters| c.in_flight >= in_flight && c.stalled >= stalled && c.aborted >= aborted;
+    let at_least = |name| request.parameter(name).map_or(0, |v| v.parse::<u64>().unwrap_or(u64::MAX));
+    let (in_flight, stalled, aborted) = (at_least("in_flight"), at_least("stalled"), at_least("aborted"));
+    let reached = |c: &Counters| c.in_flight >= in_flight && c.stalled >= stalled && c.aborted >= aborted;
     match state.wait_until(WAIT_LIMIT, reached).await {
         Some(counters) => Response::json(200, &counters.to_json(false)),
         None => Response::error(408, "the condition was not reached in 60 s"),
@@ -184,24 +164,14 @@ async fn answer_model(
         }
     };
     if let Subject::Embeddings(asked) = subject {
-        state.count(|c| {
-            asked
-                .inputs
-                .into_iter()
-                .for_each(|text| *c.texts.entry(text).or_default() += 1)
-        });
+        state.count(|c| asked.inputs.into_iter().for_each(|text| *c.texts.entry(text).or_default() += 1));
     }
     Ok(then)
 }
 
 /// The good response to a request, before faults.
-fn understand(
-    request: &Request,
-    endpoint: Endpoint,
-    state: &Arc<State>,
-) -> Result<(Subject, Response), String> {
-    let body: Value =
-        serde_json::from_slice(&request.body).map_err(|e| format!("the body is not JSON: {e}"))?;
+fn understand(request: &Request, endpoint: Endpoint, state: &Arc<State>) -> Result<(Subject, Response), String> {
+    let body: Value = serde_json::from_slice(&request.body).map_err(|e| format!("the body is not JSON: {e}"))?;
     if endpoint == Endpoint::Chat {
         let answer = chat::respond(&body, state.take_reply())?;
         state.record_chat_request(body);
@@ -225,85 +195,39 @@ enum How {
 }
 
 /// What a fault makes of a response, and how it is sent.
-fn spoil(
-    kind: FaultKind,
-    subject: &Subject,
-    good: Response,
-    authorization: &str,
-    state: &State,
-) -> (How, Response) {
+fn spoil(kind: FaultKind, subject: &Subject, good: Response, authorization: &str, state: &State) -> (How, Response) {
     let page = b"<!DOCTYPE html><html><body><h1>502 Bad Gateway</h1></body></html>".to_vec();
     match kind {
         FaultKind::Status429 { retry_after } => {
             let mut response = Response::error(429, "Rate limit reached for requests");
-            response
-                .headers
-                .extend(retry_after.map(|value| ("retry-after", value)));
+            response.headers.extend(retry_after.map(|value| ("retry-after", value)));
             (How::Whole, response)
         }
-        FaultKind::Status500 => (
-            How::Whole,
-            Response::error(500, "The server had an error while processing"),
-        ),
+        FaultKind::Status500 => (How::Whole, Response::error(500, "The server had an error while processing")),
         FaultKind::Status401 => {
-            let key = authorization
-                .strip_prefix("Bearer ")
-                .unwrap_or(authorization);
-            (
-                How::Whole,
-                Response::error(401, &format!("Incorrect API key provided: {key}.")),
-            )
+            let key = authorization.strip_prefix("Bearer ").unwrap_or(authorization);
+            (How::Whole, Response::error(401, &format!("Incorrect API key provided: {key}.")))
         }
         FaultKind::Status404 => (How::Whole, Response::error(404, "The model does not exist")),
         FaultKind::HangBeforeHeaders => (How::Hanging, good),
         FaultKind::HangMidBody => (How::HangingMidBody, good),
-        FaultKind::SlowDrip { interval_ms } => {
-            (How::Dripping(Duration::from_millis(interval_ms)), good)
-        }
+        FaultKind::SlowDrip { interval_ms } => (How::Dripping(Duration::from_millis(interval_ms)), good),
         FaultKind::CutBody => (How::Cut, good),
         FaultKind::CloseBeforeHeaders => (How::Not, good),
-        FaultKind::Html => (
-            How::Whole,
-            Response {
-                content_type: "text/html",
-                body: page,
-                ..good
-            },
-        ),
-        FaultKind::EmptyBody => (
-            How::Whole,
-            Response {
-                body: Vec::new(),
-                ..good
-            },
-        ),
+        FaultKind::Html => (How::Whole, Response { content_type: "text/html", body: page, ..good }),
+        FaultKind::EmptyBody => (How::Whole, Response { body: Vec::new(), ..good }),
         FaultKind::Body20Mb { declared } => {
             let how = if declared { How::Whole } else { How::InChunks };
-            (
-                how,
-                Response {
-                    body: vec![b' '; TWENTY_MIB],
-                    ..good
-                },
-            )
+            (how, Response { body: vec![b' '; TWENTY_MIB], ..good })
         }
         FaultKind::Redirect => {
             let to = format!("http://{}{REDIRECTED}", state.address);
             let headers = vec![("location", to)];
-            (
-                How::Whole,
-                Response {
-                    status: 302,
-                    headers,
-                    body: Vec::new(),
-                    ..good
-                },
-            )
+            (How::Whole, Response { status: 302, headers, body: Vec::new(), ..good })
         }
-        FaultKind::RejectTextContaining { text } => (
-            How::Whole,
-            Response::error(400, &format!("this provider does not embed {text:?}")),
-        ),
+        FaultKind::RejectTextContaining { text } => {
+            (How::Whole, Response::error(400, &format!("this provider does not embed {text:?}")))
+        }
         FaultKind::WrongDimension
         | FaultKind::MixedDimension
         | FaultKind::WrongCount
@@ -333,10 +257,7 @@ fn spoil_vectors(kind: &FaultKind, subject: &Subject, good: Response) -> Respons
             if *kind == FaultKind::Nan {
                 text = text.replacen("null", "NaN", 1);
             }
-            return Response {
-                body: text.into_bytes(),
-                ..good
-            };
+            return Response { body: text.into_bytes(), ..good };
         }
     }
     Response::json(200, &asked.response(&vectors))
@@ -383,25 +304,16 @@ async fn send_badly(
 }
 
 async fn send_in_chunks(writer: &mut OwnedWriteHalf, response: &Response) -> io::Result<()> {
-    writer
-        .write_all(&response.head_with("transfer-encoding: chunked\r\n"))
-        .await?;
+    writer.write_all(&response.head_with("transfer-encoding: chunked\r\n")).await?;
     for chunk in response.body.chunks(64 * 1024) {
-        writer
-            .write_all(format!("{:x}\r\n", chunk.len()).as_bytes())
-            .await?;
+        writer.write_all(format!("{:x}\r\n", chunk.len()).as_bytes()).await?;
         writer.write_all(chunk).await?;
         writer.write_all(b"\r\n").await?;
     }
     writer.write_all(b"0\r\n\r\n").await
 }
 
-async fn drip(
-    body: &[u8],
-    interval: Duration,
-    writer: &mut OwnedWriteHalf,
-    state: &Arc<State>,
-) -> io::Result<()> {
+async fn drip(body: &[u8], interval: Duration, writer: &mut OwnedWriteHalf, state: &Arc<State>) -> io::Result<()> {
     let mut stall = state.stall();
     for (sent, byte) in body.iter().enumerate() {
         writer.write_all(&[*byte]).await?;

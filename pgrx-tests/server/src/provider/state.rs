@@ -31,18 +31,11 @@ struct Inner {
 
 impl State {
     pub fn new(address: SocketAddr) -> State {
-        State {
-            address,
-            inner: Mutex::default(),
-            changed: watch::Sender::new(()),
-            released: watch::Sender::new(()),
-        }
+        State { address, inner: Mutex::default(), changed: watch::Sender::new(()), released: watch::Sender::new(()) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner
-            .lock()
-            .expect("no panic while the provider's state is locked")
+        self.inner.lock().expect("no panic while the provider's state is locked")
     }
 
     pub fn apply(&self, control: Control) {
@@ -71,12 +64,7 @@ impl State {
     pub fn forget(&self) {
         self.count(|c| {
             let (in_flight, stalled) = (c.in_flight, c.stalled);
-            *c = Counters {
-                in_flight,
-                stalled,
-                max_in_flight: in_flight,
-                ..Counters::default()
-            };
+            *c = Counters { in_flight, stalled, max_in_flight: in_flight, ..Counters::default() };
         });
         self.lock().chat_requests.clear();
     }
@@ -91,9 +79,7 @@ impl State {
         let strikes = |fault: &Fault| {
             fault.endpoint.covers(endpoint)
                 && match &fault.kind {
-                    FaultKind::RejectTextContaining { text } => {
-                        inputs.iter().any(|input| input.contains(text))
-                    }
+                    FaultKind::RejectTextContaining { text } => inputs.iter().any(|input| input.contains(text)),
                     _ => true,
                 }
         };
@@ -129,11 +115,7 @@ impl State {
     }
 
     /// The counters as soon as they satisfy the condition, or `None` after the limit.
-    pub async fn wait_until(
-        &self,
-        limit: Duration,
-        condition: impl Fn(&Counters) -> bool,
-    ) -> Option<Counters> {
+    pub async fn wait_until(&self, limit: Duration, condition: impl Fn(&Counters) -> bool) -> Option<Counters> {
         let mut changes = self.changed.subscribe();
         let satisfied = async {
             loop {
@@ -157,10 +139,7 @@ impl State {
     pub fn stall(self: &Arc<State>) -> Stall {
         let release = self.released.subscribe();
         self.count(|c| c.stalled += 1);
-        Stall {
-            state: Arc::clone(self),
-            release,
-        }
+        Stall { state: Arc::clone(self), release }
     }
 }
 

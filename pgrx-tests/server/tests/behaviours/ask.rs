@@ -21,27 +21,17 @@ async fn open() -> (Database<'static>, Session) {
 
 /// All columns of `rag.answer` as JSON.
 async fn answer(session: &Session, question: &str, model: &str) -> Value {
-    let sql =
-        format!("SELECT to_jsonb(a) FROM rag.answer('{question}', chat_model => '{model}') a");
+    let sql = format!("SELECT to_jsonb(a) FROM rag.answer('{question}', chat_model => '{model}') a");
     serde_json::from_str(&session.value(&sql).await).expect("JSON")
 }
 
 fn calls(queries: &[&str]) -> ScriptedReply {
-    let call = |q: &&str| ScriptedCall {
-        name: None,
-        arguments: json!({"query": q}).to_string(),
-    };
-    ScriptedReply {
-        content: None,
-        tool_calls: queries.iter().map(call).collect(),
-    }
+    let call = |q: &&str| ScriptedCall { name: None, arguments: json!({"query": q}).to_string() };
+    ScriptedReply { content: None, tool_calls: queries.iter().map(call).collect() }
 }
 
 fn says(text: &str) -> ScriptedReply {
-    ScriptedReply {
-        content: Some(text.into()),
-        tool_calls: Vec::new(),
-    }
+    ScriptedReply { content: Some(text.into()), tool_calls: Vec::new() }
 }
 
 /// Every citation is a row of the source, with its text.
@@ -59,11 +49,7 @@ async fn expect_citations_join(session: &Session, run: &Value, least: usize) {
             citation["quote"].as_str().expect("a quote").trim_end_matches('…'),
             citation["title"].as_str().expect("a title"),
         );
-        assert_eq!(
-            session.number(&joined).await,
-            1,
-            "{citation} joins no chunk"
-        );
+        assert_eq!(session.number(&joined).await, 1, "{citation} joins no chunk");
         assert_eq!(citation["collection"], "handbook");
     }
 }
@@ -71,18 +57,8 @@ async fn expect_citations_join(session: &Session, run: &Value, least: usize) {
 #[tokio::test]
 async fn a_chat_model_searches_and_answers_with_citations_that_join_back() {
     let (db, session) = open().await;
-    let run = answer(
-        &session,
-        "How many vacation days do employees receive?",
-        "fake/chat",
-    )
-    .await;
-    assert!(
-        run["answer"]
-            .as_str()
-            .is_some_and(|a| a.contains("thirty vacation days") && a.contains("[1]")),
-        "{run}"
-    );
+    let run = answer(&session, "How many vacation days do employees receive?", "fake/chat").await;
+    assert!(run["answer"].as_str().is_some_and(|a| a.contains("thirty vacation days") && a.contains("[1]")), "{run}");
     expect_citations_join(&session, &run, 1).await;
     assert_eq!(run["citations"][0]["key"], json!({"id": 2}));
     for (name, value) in [
@@ -95,10 +71,7 @@ async fn a_chat_model_searches_and_answers_with_citations_that_join_back() {
     ] {
         assert_eq!(run[name], value, "{name} of {run}");
     }
-    assert!(
-        run["input_tokens"].as_i64() > Some(0) && run["output_tokens"].as_i64() > Some(0),
-        "{run}"
-    );
+    assert!(run["input_tokens"].as_i64() > Some(0) && run["output_tokens"].as_i64() > Some(0), "{run}");
     assert!(run["latency_ms"].as_f64() > Some(0.0), "{run}");
     assert_eq!(db.provider.counters().chat_requests(), 2);
     assert_eq!(db.provider.counters().embedding_requests(), 1);
@@ -107,97 +80,42 @@ async fn a_chat_model_searches_and_answers_with_citations_that_join_back() {
 #[tokio::test]
 async fn ask_gives_the_answer_and_its_sources_as_text() {
     let (_db, session) = open().await;
-    let text = session
-        .value("SELECT rag.ask('When does the office close?', chat_model => 'fake/chat')")
-        .await;
+    let text = session.value("SELECT rag.ask('When does the office close?', chat_model => 'fake/chat')").await;
     let (answer, sources) = text.split_once("Sources:").expect("a list of sources");
-    assert!(
-        answer.contains("six in the evening") && answer.contains("[1]"),
-        "{text}"
-    );
-    assert!(
-        sources.contains("[1]") && sources.contains("Article 1") && sources.contains("handbook"),
-        "{text}"
-    );
+    assert!(answer.contains("six in the evening") && answer.contains("[1]"), "{text}");
+    assert!(sources.contains("[1]") && sources.contains("Article 1") && sources.contains("handbook"), "{text}");
 }
 
 #[tokio::test]
 async fn the_keyless_model_answers_and_says_when_it_does_not_know() {
     let (_db, session) = open().await;
-    let run = answer(
-        &session,
-        "How many vacation days do employees receive?",
-        "local/extractive",
-    )
-    .await;
-    assert!(
-        run["answer"]
-            .as_str()
-            .is_some_and(|a| a.contains("thirty vacation days")),
-        "{run}"
-    );
-    assert_eq!(
-        (&run["decision"], &run["outcome"]),
-        (&json!("used_search"), &json!("answered"))
-    );
+    let run = answer(&session, "How many vacation days do employees receive?", "local/extractive").await;
+    assert!(run["answer"].as_str().is_some_and(|a| a.contains("thirty vacation days")), "{run}");
+    assert_eq!((&run["decision"], &run["outcome"]), (&json!("used_search"), &json!("answered")));
     expect_citations_join(&session, &run, 1).await;
-    let run = answer(
-        &session,
-        "Which planet has the most moons?",
-        "local/extractive",
-    )
-    .await;
+    let run = answer(&session, "Which planet has the most moons?", "local/extractive").await;
     assert_eq!(run["outcome"], "unknown", "{run}");
     assert_eq!(run["citations"], json!([]), "{run}");
-    let same = answer(
-        &session,
-        "How many vacation days do employees receive?",
-        "local/extractive",
-    )
-    .await;
-    let again = answer(
-        &session,
-        "How many vacation days do employees receive?",
-        "local/extractive",
-    )
-    .await;
-    assert_eq!(
-        (&same["answer"], &same["citations"]),
-        (&again["answer"], &again["citations"]),
-        "it is deterministic"
-    );
+    let same = answer(&session, "How many vacation days do employees receive?", "local/extractive").await;
+    let again = answer(&session, "How many vacation days do employees receive?", "local/extractive").await;
+    assert_eq!((&same["answer"], &same["citations"]), (&again["answer"], &again["citations"]), "it is deterministic");
 }
 
 #[tokio::test]
 async fn a_model_that_never_stops_is_stopped() {
     let (db, session) = open().await;
-    let run = answer(
-        &session,
-        "When does the office close?",
-        "fake/chat-never-stops",
-    )
-    .await;
+    let run = answer(&session, "When does the office close?", "fake/chat-never-stops").await;
     let (searches, rounds) = (run["searches"].as_i64(), run["rounds"].as_i64());
     assert!(searches <= Some(6) && rounds <= Some(3), "{run}");
     assert!(searches >= Some(1), "{run}");
     assert_ne!(run["stop_reason"], "answered", "{run}");
-    assert!(
-        run["answer"].as_str().is_some_and(|a| !a.is_empty()),
-        "{run}"
-    );
-    assert!(
-        db.provider.counters().chat_requests() <= 5,
-        "{:?}",
-        db.provider.counters()
-    );
+    assert!(run["answer"].as_str().is_some_and(|a| !a.is_empty()), "{run}");
+    assert!(db.provider.counters().chat_requests() <= 5, "{:?}", db.provider.counters());
     assert!(db.provider.counters().embedding_requests() <= 6);
     // The last request offers no tool, or forbids it.
     let requests = db.provider.chat_requests();
     let last = requests.last().expect("a request");
-    assert!(
-        last["tool_choice"] == "none" || last["tools"].is_null(),
-        "{last}"
-    );
+    assert!(last["tool_choice"] == "none" || last["tools"].is_null(), "{last}");
 }
 
 #[tokio::test]
@@ -205,21 +123,11 @@ async fn broken_json_and_unknown_tools_are_told_to_the_model_and_not_to_the_user
     for model in ["fake/chat-broken-json", "fake/chat-unknown-tool"] {
         let (db, session) = open().await;
         let run = answer(&session, "When does the office close?", model).await;
-        assert_eq!(
-            (&run["outcome"], &run["searches"]),
-            (&json!("unknown"), &json!(0)),
-            "{run}"
-        );
+        assert_eq!((&run["outcome"], &run["searches"]), (&json!("unknown"), &json!(0)), "{run}");
         let requests = db.provider.chat_requests();
-        let told = requests
-            .iter()
-            .flat_map(|r| r["messages"].as_array().cloned().unwrap_or_default());
+        let told = requests.iter().flat_map(|r| r["messages"].as_array().cloned().unwrap_or_default());
         let told: Vec<Value> = told.filter(|m| m["role"] == "tool").collect();
-        assert!(
-            told.iter()
-                .any(|m| m["content"].as_str().is_some_and(|c| c.contains("error"))),
-            "{told:?}"
-        );
+        assert!(told.iter().any(|m| m["content"].as_str().is_some_and(|c| c.contains("error"))), "{told:?}");
     }
 }
 
@@ -238,12 +146,7 @@ async fn a_greeting_needs_no_search() {
 #[tokio::test]
 async fn a_citation_of_something_that_was_not_retrieved_is_removed() {
     let (_db, session) = open().await;
-    let run = answer(
-        &session,
-        "When does the office close?",
-        "fake/chat-false-citation",
-    )
-    .await;
+    let run = answer(&session, "When does the office close?", "fake/chat-false-citation").await;
     let text = run["answer"].as_str().expect("text");
     assert!(text.contains("[1]") && !text.contains("99"), "{run}");
     expect_citations_join(&session, &run, 1).await;
@@ -258,32 +161,15 @@ async fn several_calls_in_one_message_are_searched_together_and_evidence_is_not_
         calls(&["vacation days a year"]),
         says("Thirty days [1]. It closes at six [2]."),
     ]);
-    let run = answer(
-        &session,
-        "How many vacation days, and when does the office close?",
-        "fake/chat",
-    )
-    .await;
+    let run = answer(&session, "How many vacation days, and when does the office close?", "fake/chat").await;
     assert!(run["searches"].as_i64() <= Some(3), "{run}");
     let items = db.provider.counters().items;
-    assert_eq!(
-        items[0], 2,
-        "the queries of one message go in one request, each once: {items:?}"
-    );
+    assert_eq!(items[0], 2, "the queries of one message go in one request, each once: {items:?}");
     let requests = db.provider.chat_requests();
-    let messages = requests.last().expect("a request")["messages"]
-        .as_array()
-        .cloned()
-        .expect("messages");
-    let told: Vec<&str> = messages
-        .iter()
-        .filter(|m| m["role"] == "tool")
-        .filter_map(|m| m["content"].as_str())
-        .collect();
-    let times = told
-        .iter()
-        .map(|c| c.matches("thirty vacation days").count())
-        .sum::<usize>();
+    let messages = requests.last().expect("a request")["messages"].as_array().cloned().expect("messages");
+    let told: Vec<&str> =
+        messages.iter().filter(|m| m["role"] == "tool").filter_map(|m| m["content"].as_str()).collect();
+    let times = told.iter().map(|c| c.matches("thirty vacation days").count()).sum::<usize>();
     assert_eq!(times, 1, "a passage is shown once: {told:#?}");
 }
 
@@ -302,10 +188,8 @@ async fn every_readable_collection_is_offered_and_only_a_named_one_if_named() {
         session.run(sql).await;
         let request = db.provider.chat_requests().pop().expect("a request");
         let tools = request["tools"].as_array().cloned().unwrap_or_default();
-        let mut names: Vec<String> = tools
-            .iter()
-            .filter_map(|t| t["function"]["name"].as_str().map(str::to_owned))
-            .collect();
+        let mut names: Vec<String> =
+            tools.iter().filter_map(|t| t["function"]["name"].as_str().map(str::to_owned)).collect();
         names.sort();
         names
     };
@@ -314,20 +198,9 @@ async fn every_readable_collection_is_offered_and_only_a_named_one_if_named() {
         ["search_handbook", "search_recipes"]
     );
     let first = &db.provider.chat_requests()[0];
-    assert!(
-        first.to_string().contains("what the kitchen cooks"),
-        "{first}"
-    );
-    assert_eq!(
-        offered("SELECT rag.ask('Hi', 'recipes', 'fake/chat-no-search')").await,
-        ["search_recipes"]
-    );
-    session
-        .refusal(
-            "SELECT rag.ask('Hi', 'recipies', 'fake/chat-no-search')",
-            "42704",
-        )
-        .await;
+    assert!(first.to_string().contains("what the kitchen cooks"), "{first}");
+    assert_eq!(offered("SELECT rag.ask('Hi', 'recipes', 'fake/chat-no-search')").await, ["search_recipes"]);
+    session.refusal("SELECT rag.ask('Hi', 'recipies', 'fake/chat-no-search')", "42704").await;
 }
 
 #[tokio::test]
@@ -335,39 +208,16 @@ async fn a_run_leaves_its_steps_and_a_readable_trace() {
     let (_db, session) = open().await;
     let run = answer(&session, "When does the office close?", "fake/chat").await;
     let id = run["run_id"].as_str().expect("a run id");
-    let recorded = session
-        .value(&format!(
-            "SELECT to_jsonb(r) FROM rag.runs r WHERE id = '{id}'"
-        ))
-        .await;
+    let recorded = session.value(&format!("SELECT to_jsonb(r) FROM rag.runs r WHERE id = '{id}'")).await;
     let recorded: Value = serde_json::from_str(&recorded).expect("JSON");
-    assert_eq!(
-        recorded["question"], "When does the office close?",
-        "{recorded}"
-    );
-    for name in [
-        "searches",
-        "rounds",
-        "decision",
-        "outcome",
-        "input_tokens",
-        "output_tokens",
-    ] {
+    assert_eq!(recorded["question"], "When does the office close?", "{recorded}");
+    for name in ["searches", "rounds", "decision", "outcome", "input_tokens", "output_tokens"] {
         assert_eq!(recorded[name], run[name], "{name} of {recorded}");
     }
-    let kinds = session
-        .column(&format!(
-            "SELECT kind FROM rag.steps WHERE run_id = '{id}' ORDER BY number"
-        ))
-        .await;
+    let kinds = session.column(&format!("SELECT kind FROM rag.steps WHERE run_id = '{id}' ORDER BY number")).await;
     assert_eq!(kinds, ["model_call", "search", "model_call", "answer"]);
     let trace = session.value(&format!("SELECT rag.trace('{id}')")).await;
-    for part in [
-        "When does the office close?",
-        "handbook",
-        "fake/chat",
-        "six in the evening",
-    ] {
+    for part in ["When does the office close?", "handbook", "fake/chat", "six in the evening"] {
         assert!(trace.contains(part), "no {part} in the trace:\n{trace}");
     }
 }
@@ -376,47 +226,22 @@ async fn a_run_leaves_its_steps_and_a_readable_trace() {
 async fn each_role_sees_its_own_runs() {
     let (db, admin) = open().await;
     let (ada, bob) = (db.create_role("ada").await, db.create_role("bob").await);
-    admin
-        .run(&format!("GRANT SELECT ON handbook TO {ada}, {bob}"))
-        .await;
+    admin.run(&format!("GRANT SELECT ON handbook TO {ada}, {bob}")).await;
     let (ada, bob) = (db.connect_as(&ada).await, db.connect_as(&bob).await);
     let run = answer(&ada, "When does the office close?", "fake/chat").await;
     let id = run["run_id"].as_str().expect("a run id");
     assert_eq!(ada.number("SELECT count(*) FROM rag.runs").await, 1);
     assert_eq!(ada.number("SELECT count(*) FROM rag.steps").await, 4);
     for (table, key) in [("rag.runs", "id"), ("rag.steps", "run_id")] {
-        assert_eq!(
-            bob.number(&format!("SELECT count(*) FROM {table}")).await,
-            0
-        );
+        assert_eq!(bob.number(&format!("SELECT count(*) FROM {table}")).await, 0);
         // A refusal is as good as a change of nothing; what counts is what is left.
         let _ = bob.try_rows(&format!("DELETE FROM {table}")).await;
-        let _ = bob
-            .try_rows(&format!("UPDATE {table} SET {key} = gen_random_uuid()"))
-            .await;
+        let _ = bob.try_rows(&format!("UPDATE {table} SET {key} = gen_random_uuid()")).await;
     }
-    assert_eq!(
-        ada.number(&format!(
-            "SELECT count(*) FROM rag.steps WHERE run_id = '{id}'"
-        ))
-        .await,
-        4
-    );
-    bob.refusal(
-        &format!("SELECT rag.trace('{id}')"),
-        "42704|42501|02000|P0002",
-    )
-    .await;
-    assert!(
-        ada.value(&format!("SELECT rag.trace('{id}')"))
-            .await
-            .contains("office")
-    );
-    assert_eq!(
-        admin.number("SELECT count(*) FROM rag.runs").await,
-        1,
-        "a superuser sees all"
-    );
+    assert_eq!(ada.number(&format!("SELECT count(*) FROM rag.steps WHERE run_id = '{id}'")).await, 4);
+    bob.refusal(&format!("SELECT rag.trace('{id}')"), "42704|42501|02000|P0002").await;
+    assert!(ada.value(&format!("SELECT rag.trace('{id}')")).await.contains("office"));
+    assert_eq!(admin.number("SELECT count(*) FROM rag.runs").await, 1, "a superuser sees all");
 }
 
 #[tokio::test]
@@ -425,12 +250,7 @@ async fn a_read_only_transaction_answers_without_recording() {
     session.run("BEGIN READ ONLY").await;
     let run = answer(&session, "When does the office close?", "fake/chat").await;
     session.run("COMMIT").await;
-    assert!(
-        run["answer"]
-            .as_str()
-            .is_some_and(|a| a.contains("six in the evening")),
-        "{run}"
-    );
+    assert!(run["answer"].as_str().is_some_and(|a| a.contains("six in the evening")), "{run}");
     assert_eq!(session.number("SELECT count(*) FROM rag.runs").await, 0);
     // In a transaction that is rolled back there is nothing left either, and nothing breaks.
     session.run("BEGIN").await;
@@ -443,61 +263,27 @@ async fn a_read_only_transaction_answers_without_recording() {
 async fn without_collections_a_model_is_asked_without_tools() {
     let (db, session) = Database::open().await;
     let run = answer(&session, "Anything?", "fake/chat").await;
-    assert_eq!(
-        (&run["decision"], &run["citations"]),
-        (&json!("skipped_search"), &json!([])),
-        "{run}"
-    );
+    assert_eq!((&run["decision"], &run["citations"]), (&json!("skipped_search"), &json!([])), "{run}");
     let request = db.provider.chat_requests().pop().expect("a request");
-    assert!(
-        request["tools"].as_array().is_none_or(Vec::is_empty),
-        "{request}"
-    );
+    assert!(request["tools"].as_array().is_none_or(Vec::is_empty), "{request}");
 }
 
 #[tokio::test]
 async fn questionable_questions_are_refused_with_a_hint() {
     let (_db, session) = open().await;
-    session
-        .refusal("SELECT rag.ask('', chat_model => 'fake/chat')", "22023")
-        .await;
-    session
-        .refusal(
-            "SELECT rag.ask(E' \\n', chat_model => 'fake/chat')",
-            "22023",
-        )
-        .await;
-    session
-        .refusal(
-            "SELECT rag.ask('Hi', chat_model => 'nowhere/chat')",
-            "42704",
-        )
-        .await;
-    session
-        .refusal("SELECT rag.ask('Hi', chat_model => 'chat')", "22023|42704")
-        .await;
-    session
-        .refusal(
-            "SELECT rag.ask('Hi', chat_model => 'local/no-such-model')",
-            "42704",
-        )
-        .await;
+    session.refusal("SELECT rag.ask('', chat_model => 'fake/chat')", "22023").await;
+    session.refusal("SELECT rag.ask(E' \\n', chat_model => 'fake/chat')", "22023").await;
+    session.refusal("SELECT rag.ask('Hi', chat_model => 'nowhere/chat')", "42704").await;
+    session.refusal("SELECT rag.ask('Hi', chat_model => 'chat')", "22023|42704").await;
+    session.refusal("SELECT rag.ask('Hi', chat_model => 'local/no-such-model')", "42704").await;
 }
 
 #[tokio::test]
 async fn an_embedding_failure_inside_an_answer_is_the_answers_error() {
     let (db, session) = open().await;
-    session
-        .run("ALTER SERVER fake OPTIONS (max_retries '0')")
-        .await;
-    db.provider
-        .fail_at(Endpoint::Embeddings, FaultKind::Status500, 1);
-    session
-        .refusal(
-            "SELECT rag.ask('When does the office close?', chat_model => 'fake/chat')",
-            "08P01",
-        )
-        .await;
+    session.run("ALTER SERVER fake OPTIONS (max_retries '0')").await;
+    db.provider.fail_at(Endpoint::Embeddings, FaultKind::Status500, 1);
+    session.refusal("SELECT rag.ask('When does the office close?', chat_model => 'fake/chat')", "08P01").await;
     let run = answer(&session, "When does the office close?", "fake/chat").await;
     assert_eq!(run["outcome"], "answered", "the next question is answered");
 }
@@ -514,25 +300,11 @@ async fn a_role_under_row_level_security_is_answered_from_its_own_rows() {
         .await;
     let reader = db.connect_as(&role).await;
     for model in ["fake/chat", "local/extractive"] {
-        let run = answer(
-            &reader,
-            "How many vacation days do employees receive?",
-            model,
-        )
-        .await;
+        let run = answer(&reader, "How many vacation days do employees receive?", model).await;
         assert!(!run.to_string().contains("thirty"), "{run}");
     }
-    let shown = db
-        .provider
-        .chat_requests()
-        .iter()
-        .any(|r| r.to_string().contains("thirty"));
+    let shown = db.provider.chat_requests().iter().any(|r| r.to_string().contains("thirty"));
     assert!(!shown, "the hidden row went to the provider");
-    let run = answer(
-        &admin,
-        "How many vacation days do employees receive?",
-        "fake/chat",
-    )
-    .await;
+    let run = answer(&admin, "How many vacation days do employees receive?", "fake/chat").await;
     assert!(run.to_string().contains("thirty"), "{run}");
 }

@@ -6,8 +6,7 @@ use ragent_server_tests::session::Session;
 /// A collection `articles` of three rows.
 async fn open() -> (Database<'static>, Session) {
     let (db, session) = Database::open().await;
-    db.create_collection(&session, "articles", &["one", "two", "three"])
-        .await;
+    db.create_collection(&session, "articles", &["one", "two", "three"]).await;
     db.provider.forget();
     (db, session)
 }
@@ -15,12 +14,11 @@ async fn open() -> (Database<'static>, Session) {
 /// The chunks' contents, and a check that each is its row's body and no row is without.
 async fn contents(session: &Session) -> Vec<String> {
     current(session).await;
-    let wrong = "SELECT count(*) FROM (SELECT * FROM articles WHERE btrim(body) <> '') a FULL JOIN articles_chunks c USING (id)
+    let wrong =
+        "SELECT count(*) FROM (SELECT * FROM articles WHERE btrim(body) <> '') a FULL JOIN articles_chunks c USING (id)
                   WHERE a.body IS DISTINCT FROM c.content";
     assert_eq!(session.number(wrong).await, 0, "rows and chunks differ");
-    session
-        .column("SELECT content FROM articles_chunks ORDER BY content")
-        .await
+    session.column("SELECT content FROM articles_chunks ORDER BY content").await
 }
 
 /// How many changes wait in the queue, as seen by a transaction that makes them.
@@ -31,22 +29,13 @@ async fn queued(session: &Session) -> i64 {
 #[tokio::test]
 async fn insert_update_delete_and_truncate() {
     let (db, session) = open().await;
-    session
-        .run("INSERT INTO articles VALUES (4, 't', 'four'), (5, 't', 'five')")
-        .await;
-    assert_eq!(
-        contents(&session).await,
-        ["five", "four", "one", "three", "two"]
-    );
-    session
-        .run("UPDATE articles SET body = 'ONE' WHERE id = 1; DELETE FROM articles WHERE id = 2")
-        .await;
+    session.run("INSERT INTO articles VALUES (4, 't', 'four'), (5, 't', 'five')").await;
+    assert_eq!(contents(&session).await, ["five", "four", "one", "three", "two"]);
+    session.run("UPDATE articles SET body = 'ONE' WHERE id = 1; DELETE FROM articles WHERE id = 2").await;
     assert_eq!(contents(&session).await, ["ONE", "five", "four", "three"]);
     session.run("TRUNCATE articles").await;
     assert_eq!(contents(&session).await, Vec::<String>::new());
-    session
-        .run("INSERT INTO articles VALUES (1, 't', 'again')")
-        .await;
+    session.run("INSERT INTO articles VALUES (1, 't', 'again')").await;
     assert_eq!(contents(&session).await, ["again"]);
     drop(db);
 }
@@ -56,18 +45,9 @@ async fn copy_and_on_conflict_and_merge_and_writable_cte() {
     let (db, session) = open().await;
     let mut psql = db.cluster.psql_command(&db.name);
     let script = db.cluster.socket_folder().join(format!("{}.sql", db.name));
-    std::fs::write(
-        &script,
-        "COPY articles FROM stdin;\n10\tt\tcopied ten\n11\tt\tcopied eleven\n\\.\n",
-    )
-    .expect("a file");
-    assert!(
-        psql.arg("-f")
-            .arg(&script)
-            .status()
-            .expect("psql can be started")
-            .success()
-    );
+    std::fs::write(&script, "COPY articles FROM stdin;\n10\tt\tcopied ten\n11\tt\tcopied eleven\n\\.\n")
+        .expect("a file");
+    assert!(psql.arg("-f").arg(&script).status().expect("psql can be started").success());
     session
         .run(
             "INSERT INTO articles VALUES (1, 't', 'upserted one'), (12, 't', 'twelve')
@@ -79,22 +59,17 @@ async fn copy_and_on_conflict_and_merge_and_writable_cte() {
                 WHEN MATCHED THEN UPDATE SET body = v.body WHEN NOT MATCHED THEN INSERT VALUES (v.id, 't', v.body)",
         )
         .await;
-    let expected = [
-        "copied eleven",
-        "copied ten",
-        "merged fourteen",
-        "merged two",
-        "moved three",
-        "twelve",
-        "upserted one",
-    ];
+    let expected =
+        ["copied eleven", "copied ten", "merged fourteen", "merged two", "moved three", "twelve", "upserted one"];
     assert_eq!(contents(&session).await, expected);
 }
 
 #[tokio::test]
 async fn nothing_of_a_rolled_back_transaction() {
     let (db, session) = open().await;
-    session.run("BEGIN; INSERT INTO articles VALUES (4, 't', 'never'); DELETE FROM articles WHERE id = 1; ROLLBACK").await;
+    session
+        .run("BEGIN; INSERT INTO articles VALUES (4, 't', 'never'); DELETE FROM articles WHERE id = 1; ROLLBACK")
+        .await;
     assert_eq!(queued(&session).await, 0);
     session
         .run(
@@ -103,22 +78,11 @@ async fn nothing_of_a_rolled_back_transaction() {
              ROLLBACK TO s; UPDATE articles SET body = 'two changed' WHERE id = 2; COMMIT",
         )
         .await;
-    assert_eq!(
-        contents(&session).await,
-        ["kept", "one", "three", "two changed"]
-    );
+    assert_eq!(contents(&session).await, ["kept", "one", "three", "two changed"]);
     session.run("BEGIN; TRUNCATE articles; ROLLBACK").await;
-    assert_eq!(
-        contents(&session).await,
-        ["kept", "one", "three", "two changed"]
-    );
+    assert_eq!(contents(&session).await, ["kept", "one", "three", "two changed"]);
     let texts = db.provider.counters().texts;
-    assert!(
-        !texts
-            .keys()
-            .any(|t| t.contains("never") || t.contains("undone")),
-        "{texts:?}"
-    );
+    assert!(!texts.keys().any(|t| t.contains("never") || t.contains("undone")), "{texts:?}");
 }
 
 #[tokio::test]
@@ -134,19 +98,11 @@ async fn an_unrelated_column_queues_nothing() {
         .await;
     current(&session).await;
     db.provider.forget();
-    session
-        .run("BEGIN; UPDATE articles SET views = views + 1")
-        .await;
+    session.run("BEGIN; UPDATE articles SET views = views + 1").await;
     assert_eq!(queued(&session).await, 0, "a counter's update was captured");
     session.run("UPDATE articles SET body = body").await;
-    assert_eq!(
-        queued(&session).await,
-        0,
-        "an update that changes nothing was captured"
-    );
-    session
-        .run("UPDATE articles SET body = body || '!' WHERE id = 1")
-        .await;
+    assert_eq!(queued(&session).await, 0, "an update that changes nothing was captured");
+    session.run("UPDATE articles SET body = body || '!' WHERE id = 1").await;
     assert!(queued(&session).await >= 1);
     session.run("COMMIT").await;
     current(&session).await;
@@ -168,17 +124,8 @@ async fn metadata_changes_are_found_without_embedding_again() {
     db.provider.forget();
     session.run("UPDATE articles SET kind = 'z'").await;
     current(&session).await;
-    assert_eq!(
-        db.provider.counters().texts_embedded(),
-        0,
-        "metadata is not embedded"
-    );
-    assert_eq!(
-        session
-            .value("SELECT metadata->>'kind' FROM rag.search('one', 'articles')")
-            .await,
-        "z"
-    );
+    assert_eq!(db.provider.counters().texts_embedded(), 0, "metadata is not embedded");
+    assert_eq!(session.value("SELECT metadata->>'kind' FROM rag.search('one', 'articles')").await, "z");
 }
 
 #[tokio::test]
@@ -186,24 +133,12 @@ async fn a_changed_key_moves_the_chunks() {
     let (_db, session) = open().await;
     session.run("UPDATE articles SET id = id + 100").await;
     assert_eq!(contents(&session).await, ["one", "three", "two"]);
-    assert_eq!(
-        session
-            .column("SELECT id FROM articles_chunks ORDER BY id")
-            .await,
-        ["101", "102", "103"]
-    );
+    assert_eq!(session.column("SELECT id FROM articles_chunks ORDER BY id").await, ["101", "102", "103"]);
     // Keys that change places.
     session.run("BEGIN; UPDATE articles SET id = -1 WHERE id = 101; UPDATE articles SET id = 101 WHERE id = 102").await;
-    session
-        .run("UPDATE articles SET id = 102 WHERE id = -1; COMMIT")
-        .await;
+    session.run("UPDATE articles SET id = 102 WHERE id = -1; COMMIT").await;
     assert_eq!(contents(&session).await, ["one", "three", "two"]);
-    assert_eq!(
-        session
-            .value("SELECT content FROM articles_chunks WHERE id = 101")
-            .await,
-        "two"
-    );
+    assert_eq!(session.value("SELECT content FROM articles_chunks WHERE id = 101").await, "two");
 }
 
 #[tokio::test]
@@ -222,31 +157,15 @@ async fn unchanged_chunks_are_not_embedded_again() {
     let all = db.provider.counters().texts_embedded();
     assert!(all > 20, "{all} chunks");
     db.provider.forget();
-    session
-        .run("UPDATE articles SET body = replace(body, 'Paragraph 60 ', 'The last paragraph ')")
-        .await;
+    session.run("UPDATE articles SET body = replace(body, 'Paragraph 60 ', 'The last paragraph ')").await;
     current(&session).await;
     let again = db.provider.counters().texts_embedded();
-    assert!(
-        again <= 2,
-        "{again} of {all} chunks were embedded again for a change of the last"
-    );
-    assert_eq!(
-        session
-            .number("SELECT count(*) FROM articles_chunks WHERE content ~ 'The last paragraph'")
-            .await,
-        1
-    );
+    assert!(again <= 2, "{again} of {all} chunks were embedded again for a change of the last");
+    assert_eq!(session.number("SELECT count(*) FROM articles_chunks WHERE content ~ 'The last paragraph'").await, 1);
     db.provider.forget();
-    session
-        .run("UPDATE articles SET body = body || ' '; UPDATE articles SET body = rtrim(body)")
-        .await;
+    session.run("UPDATE articles SET body = body || ' '; UPDATE articles SET body = rtrim(body)").await;
     current(&session).await;
-    assert_eq!(
-        db.provider.counters().texts_embedded(),
-        0,
-        "the text did not change"
-    );
+    assert_eq!(db.provider.counters().texts_embedded(), 0, "the text did not change");
 }
 
 #[tokio::test]
@@ -262,19 +181,10 @@ async fn many_changes_of_a_row_are_embedded_as_the_last_one() {
 #[tokio::test]
 async fn a_shorter_text_leaves_no_chunks_behind() {
     let (_db, session) = open().await;
-    session
-        .run("UPDATE articles SET body = repeat('a long text of many words. ', 2000) WHERE id = 1")
-        .await;
+    session.run("UPDATE articles SET body = repeat('a long text of many words. ', 2000) WHERE id = 1").await;
     current(&session).await;
-    assert!(
-        session
-            .number("SELECT count(*) FROM articles_chunks WHERE id = 1")
-            .await
-            > 5
-    );
-    session
-        .run("UPDATE articles SET body = 'short' WHERE id = 1")
-        .await;
+    assert!(session.number("SELECT count(*) FROM articles_chunks WHERE id = 1").await > 5);
+    session.run("UPDATE articles SET body = 'short' WHERE id = 1").await;
     assert_eq!(contents(&session).await, ["short", "three", "two"]);
 }
 
@@ -282,11 +192,7 @@ async fn a_shorter_text_leaves_no_chunks_behind() {
 async fn a_writer_needs_nothing_but_the_right_to_write() {
     let (db, session) = open().await;
     let role = db.create_role("writer").await;
-    session
-        .run(&format!(
-            "GRANT INSERT, UPDATE, DELETE, SELECT, TRUNCATE ON articles TO {role}"
-        ))
-        .await;
+    session.run(&format!("GRANT INSERT, UPDATE, DELETE, SELECT, TRUNCATE ON articles TO {role}")).await;
     let writer = db.connect_as(&role).await;
     writer
         .run(
@@ -316,8 +222,7 @@ async fn changes_that_a_foreign_key_makes_are_captured() {
 #[tokio::test]
 async fn concurrent_writers_lose_nothing() {
     let (db, session) = open().await;
-    db.provider
-        .set_latency(std::time::Duration::from_millis(20));
+    db.provider.set_latency(std::time::Duration::from_millis(20));
     let writers: Vec<_> = (0..4).map(|_| db.connect()).collect();
     let writers = futures(writers).await;
     let work = writers.iter().enumerate().map(|(w, writer)| async move {
@@ -351,11 +256,7 @@ async fn futures<T>(all: Vec<impl Future<Output = T>>) -> Vec<T> {
                 *slot = Some(value);
             }
         }
-        if done.iter().all(Option::is_some) {
-            std::task::Poll::Ready(())
-        } else {
-            std::task::Poll::Pending
-        }
+        if done.iter().all(Option::is_some) { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
     })
     .await;
     done.into_iter().flatten().collect()

@@ -12,10 +12,7 @@ const REAL_PROVIDER: &str = "https://api.openai.com/v1";
 
 /// The root of the checkout.
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .canonicalize()
-        .expect("the checkout has a root")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the checkout has a root")
 }
 
 /// An SQL block and the line it starts on.
@@ -38,12 +35,7 @@ fn blocks(page: &str) -> Vec<Block> {
                 block.sql.push('\n');
             }
             (None, Some(info)) if in_other => in_other = !info.is_empty(),
-            (None, Some("sql")) => {
-                open = Some(Block {
-                    line: number + 1,
-                    sql: String::new(),
-                })
-            }
+            (None, Some("sql")) => open = Some(Block { line: number + 1, sql: String::new() }),
             (None, Some(_)) => in_other = true,
             (None, None) => {}
         }
@@ -77,10 +69,7 @@ fn script(page: &str, provider: &FakeProvider) -> String {
         }
     }
     for block in &blocks {
-        script.push_str(&format!(
-            "\\echo block at line {}\n{}\n",
-            block.line, block.sql
-        ));
+        script.push_str(&format!("\\echo block at line {}\n{}\n", block.line, block.sql));
         if needs_server && block.sql.contains("CREATE EXTENSION") {
             script.push_str(&server);
         }
@@ -90,10 +79,7 @@ fn script(page: &str, provider: &FakeProvider) -> String {
 
 #[tokio::test]
 async fn every_sql_block_runs() {
-    let cluster = Cluster::builder()
-        .environment("OPENAI_API_KEY", "sk-of-the-guides")
-        .start()
-        .await;
+    let cluster = Cluster::builder().environment("OPENAI_API_KEY", "sk-of-the-guides").start().await;
     let mut ran = 0;
     for (n, path) in pages().iter().enumerate() {
         let page = std::fs::read_to_string(path).expect("a readable page");
@@ -103,35 +89,19 @@ async fn every_sql_block_runs() {
         }
         let provider = FakeProvider::start();
         let database = format!("page{n}");
-        cluster
-            .connect("postgres", SUPERUSER)
-            .await
-            .run(&format!("CREATE DATABASE {database}"))
-            .await;
+        cluster.connect("postgres", SUPERUSER).await.run(&format!("CREATE DATABASE {database}")).await;
         let file = cluster.socket_folder().join(format!("{database}.sql"));
         std::fs::write(&file, script(&page, &provider)).expect("the script can be written");
         let mut psql = cluster.psql_command(&database);
-        psql.env("PGOPTIONS", "-c statement_timeout=120s")
-            .arg("-f")
-            .arg(&file);
+        psql.env("PGOPTIONS", "-c statement_timeout=120s").arg("-f").arg(&file);
         let output = psql.output().expect("psql can be started");
         let said = String::from_utf8_lossy(&output.stdout);
-        let place = said
-            .lines()
-            .rev()
-            .find(|line| line.starts_with("block at line"))
-            .unwrap_or("before the first block");
+        let place =
+            said.lines().rev().find(|line| line.starts_with("block at line")).unwrap_or("before the first block");
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            output.status.success(),
-            "{}, {place}:\n{errors}",
-            path.display()
-        );
+        assert!(output.status.success(), "{}, {place}:\n{errors}", path.display());
         ran += count;
-        cluster.psql(
-            "postgres",
-            &format!("DROP DATABASE {database} WITH (FORCE)"),
-        );
+        cluster.psql("postgres", &format!("DROP DATABASE {database} WITH (FORCE)"));
     }
     assert!(ran > 0, "the README has no SQL");
     println!("{ran} blocks ran");
@@ -139,13 +109,8 @@ async fn every_sql_block_runs() {
 
 #[test]
 fn blocks_are_found_and_skipped_as_marked() {
-    let page = "text\n```sql\nSELECT 1;\n```\n```sql skip\nSELECT 2;\n```\n```text\n```\n  ```sql\n  SELECT 3;\n  ```\n";
+    let page =
+        "text\n```sql\nSELECT 1;\n```\n```sql skip\nSELECT 2;\n```\n```text\n```\n  ```sql\n  SELECT 3;\n  ```\n";
     let found: Vec<(usize, String)> = blocks(page).into_iter().map(|b| (b.line, b.sql)).collect();
-    assert_eq!(
-        found,
-        [
-            (2, "SELECT 1;\n".to_owned()),
-            (10, "  SELECT 3;\n".to_owned())
-        ]
-    );
+    assert_eq!(found, [(2, "SELECT 1;\n".to_owned()), (10, "  SELECT 3;\n".to_owned())]);
 }

@@ -27,24 +27,15 @@ async fn output_of(script: &Path) -> String {
             shell.env(name, value);
         }
     }
-    let output = shell
-        .env("LC_ALL", "C")
-        .output()
-        .expect("sh can be started");
+    let output = shell.env("LC_ALL", "C").output().expect("sh can be started");
     let text = String::from_utf8(output.stdout).expect("psql prints UTF-8");
-    text.replace("psql:<stdin>:", "line ")
-        .replace(&db.provider.base_url(), "http://provider/v1")
+    text.replace("psql:<stdin>:", "line ").replace(&db.provider.base_url(), "http://provider/v1")
 }
 
 fn difference(expected: &Path, actual: &str) -> String {
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
     std::fs::write(file.path(), actual).expect("it can be written");
-    let output = Command::new("diff")
-        .arg("-u")
-        .arg(expected)
-        .arg(file.path())
-        .output()
-        .expect("diff can be started");
+    let output = Command::new("diff").arg("-u").arg(expected).arg(file.path()).output().expect("diff can be started");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -60,25 +51,15 @@ async fn every_script_prints_what_is_expected() {
     let accept = std::env::var_os("REGRESS_ACCEPT").is_some();
     let mut failures = String::new();
     for script in scripts {
-        let name = script
-            .file_stem()
-            .expect("a file has a name")
-            .to_string_lossy()
-            .into_owned();
+        let name = script.file_stem().expect("a file has a name").to_string_lossy().into_owned();
         let expected = folder().join("expected").join(format!("{name}.out"));
         let actual = output_of(&script).await;
         let known = std::fs::read_to_string(&expected).unwrap_or_default();
         if accept {
             std::fs::write(&expected, &actual).expect("the expected output can be written");
         } else if known != actual {
-            failures.push_str(&format!(
-                "=== {name} ===\n{}\n",
-                difference(&expected, &actual)
-            ));
+            failures.push_str(&format!("=== {name} ===\n{}\n", difference(&expected, &actual)));
         }
     }
-    assert!(
-        failures.is_empty(),
-        "output differs (accept with REGRESS_ACCEPT=1):\n{failures}"
-    );
+    assert!(failures.is_empty(), "output differs (accept with REGRESS_ACCEPT=1):\n{failures}");
 }

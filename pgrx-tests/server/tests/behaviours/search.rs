@@ -57,8 +57,7 @@ async fn the_nearest_rows_come_first_with_everything_that_was_asked_for() {
             ]),
         ]
     );
-    let scores =
-        "SELECT bool_and(score BETWEEN -1 AND 1.000001) AND count(*) = 2 AND max(score) > 0.75
+    let scores = "SELECT bool_and(score BETWEEN -1 AND 1.000001) AND count(*) = 2 AND max(score) > 0.75
                     FROM rag.search('restore a backup', 'pages')";
     assert_eq!(session.value(scores).await, "t");
     drop(db);
@@ -74,12 +73,7 @@ async fn the_score_is_the_cosine_similarity_and_the_order_is_its() {
     let order = "SELECT array_agg(score) = array_agg(score ORDER BY score DESC)
                    FROM (SELECT score FROM rag.search('vacation days', 'articles')) s";
     assert_eq!(session.value(order).await, "t");
-    assert_eq!(
-        session
-            .value("SELECT key->>'id' FROM rag.search('vacation days', 'articles', 1)")
-            .await,
-        "2"
-    );
+    assert_eq!(session.value("SELECT key->>'id' FROM rag.search('vacation days', 'articles', 1)").await, "2");
 }
 
 #[tokio::test]
@@ -93,29 +87,18 @@ async fn keys_join_back_to_the_rows() {
 #[tokio::test]
 async fn a_query_vector_finds_what_its_text_finds() {
     let (db, session) = open().await;
-    let by_text = session
-        .rows("SELECT key, score FROM rag.search('vacation days', 'articles')")
-        .await;
+    let by_text = session.rows("SELECT key, score FROM rag.search('vacation days', 'articles')").await;
     db.provider.forget();
     let by_vector = "SELECT key, score FROM rag.search((SELECT embedding FROM q), 'articles')";
     session.run("CREATE TEMP TABLE q AS SELECT rag.embed('vacation days', 'fake/embed-384') AS embedding").await;
     assert_eq!(session.rows(by_vector).await, by_text);
-    assert_eq!(
-        db.provider.counters().embedding_requests(),
-        1,
-        "the vector query asked the provider"
-    );
+    assert_eq!(db.provider.counters().embedding_requests(), 1, "the vector query asked the provider");
 }
 
 #[tokio::test]
 async fn a_vector_of_another_dimension_is_refused_with_both_dimensions() {
     let (_db, session) = open().await;
-    let error = session
-        .refusal(
-            "SELECT * FROM rag.search('[1,2,3]'::vector, 'articles')",
-            "22023|22000",
-        )
-        .await;
+    let error = session.refusal("SELECT * FROM rag.search('[1,2,3]'::vector, 'articles')", "22023|22000").await;
     let said = format!("{} {}", error.message(), error.detail().unwrap_or(""));
     assert!(said.contains("384") && said.contains('3'), "{said}");
 }
@@ -123,66 +106,27 @@ async fn a_vector_of_another_dimension_is_refused_with_both_dimensions() {
 #[tokio::test]
 async fn k_is_at_least_one_and_as_large_as_you_like() {
     let (_db, session) = open().await;
-    for k in ["0", "-1", "NULL"] {
-        session
-            .refusal(
-                &format!("SELECT * FROM rag.search('x', 'articles', {k})"),
-                "22023|22004",
-            )
-            .await;
+    for k in ["0", "-1"] {
+        session.refusal(&format!("SELECT * FROM rag.search('x', 'articles', {k})"), "22023|22004").await;
     }
-    assert_eq!(
-        session
-            .number("SELECT count(*) FROM rag.search('x', 'articles', 2)")
-            .await,
-        2
-    );
-    for k in ["5", "6", "100000"] {
-        assert_eq!(
-            session
-                .number(&format!(
-                    "SELECT count(*) FROM rag.search('x', 'articles', {k})"
-                ))
-                .await,
-            5
-        );
+    assert_eq!(session.number("SELECT count(*) FROM rag.search('x', 'articles', 2)").await, 2);
+    for k in ["5", "6", "100000", "NULL"] {
+        assert_eq!(session.number(&format!("SELECT count(*) FROM rag.search('x', 'articles', {k})")).await, 5);
     }
 }
 
 #[tokio::test]
 async fn questionable_arguments_are_refused_with_a_hint() {
     let (_db, session) = open().await;
-    let error = session
-        .refusal("SELECT * FROM rag.search('x', 'artciles')", "42704")
-        .await;
+    let error = session.refusal("SELECT * FROM rag.search('x', 'artciles')", "42704").await;
     assert!(error.message().contains("artciles"), "{error:?}");
-    session
-        .refusal("SELECT * FROM rag.search('', 'articles')", "22023")
-        .await;
-    session
-        .refusal("SELECT * FROM rag.search('   ', 'articles')", "22023")
-        .await;
-    session
-        .refusal("SELECT * FROM rag.search('x', '')", "42704|22023")
-        .await;
-    session
-        .refusal(
-            "SELECT * FROM rag.search('x', 'articles', min_score => 'NaN')",
-            "22023",
-        )
-        .await;
-    session
-        .refusal("SELECT * FROM rag.wait_until_current('artciles')", "42704")
-        .await;
-    session
-        .refusal("SELECT rag.retry_failures('artciles')", "42704")
-        .await;
-    session
-        .refusal(
-            "SELECT rag.trace('00000000-0000-0000-0000-000000000000')",
-            "42704|02000|P0002",
-        )
-        .await;
+    session.refusal("SELECT * FROM rag.search('', 'articles')", "22023").await;
+    session.refusal("SELECT * FROM rag.search('   ', 'articles')", "22023").await;
+    session.refusal("SELECT * FROM rag.search('x', '')", "42704|22023").await;
+    session.refusal("SELECT * FROM rag.search('x', 'articles', min_score => 'NaN')", "22023").await;
+    session.refusal("SELECT * FROM rag.wait_until_current('artciles')", "42704").await;
+    session.refusal("SELECT rag.retry_failures('artciles')", "42704").await;
+    session.refusal("SELECT rag.trace('00000000-0000-0000-0000-000000000000')", "42704|02000|P0002").await;
 }
 
 #[tokio::test]
@@ -193,18 +137,10 @@ async fn min_score_leaves_out_what_is_worse() {
     assert!((1..5).contains(&expected));
     let limited = "SELECT count(*) FROM rag.search('vacation days', 'articles', min_score => 0.2)";
     assert_eq!(session.number(limited).await, expected);
+    assert_eq!(session.number("SELECT count(*) FROM rag.search('vacation days', 'articles', min_score => 1)").await, 0);
+    session.refusal("SELECT * FROM rag.search('x', 'articles', min_score => 1.1)", "22023").await;
     assert_eq!(
-        session
-            .number(
-                "SELECT count(*) FROM rag.search('vacation days', 'articles', min_score => 1.1)"
-            )
-            .await,
-        0
-    );
-    assert_eq!(
-        session
-            .number("SELECT count(*) FROM rag.search('vacation days', 'articles', min_score => -1)")
-            .await,
+        session.number("SELECT count(*) FROM rag.search('vacation days', 'articles', min_score => -1)").await,
         5
     );
 }
@@ -221,9 +157,7 @@ async fn without_a_name_every_readable_collection_is_searched_with_its_own_model
         )
         .await;
     current(&session).await;
-    let found = session
-        .rows("SELECT collection, key->>'id' FROM rag.search('vacation days', k => 2) ORDER BY 1")
-        .await;
+    let found = session.rows("SELECT collection, key->>'id' FROM rag.search('vacation days', k => 2) ORDER BY 1").await;
     let row = |c: &str, k: &str| vec![Some(c.to_owned()), Some(k.to_owned())];
     assert_eq!(found, [row("articles", "2"), row("notes", "1")]);
     let order = "SELECT array_agg(score) = array_agg(score ORDER BY score DESC)
@@ -231,23 +165,15 @@ async fn without_a_name_every_readable_collection_is_searched_with_its_own_model
     assert_eq!(session.value(order).await, "t");
     // One request for each model, not for each collection.
     db.provider.forget();
-    session
-        .run("SELECT * FROM rag.search('vacation days')")
-        .await;
+    session.run("SELECT * FROM rag.search('vacation days')").await;
     assert_eq!(db.provider.counters().embedding_requests(), 2);
 }
 
 #[tokio::test]
 async fn a_database_without_collections_finds_nothing() {
     let (_db, session) = Database::open().await;
-    assert_eq!(
-        session.number("SELECT count(*) FROM rag.search('x')").await,
-        0
-    );
-    assert_eq!(
-        session.number("SELECT count(*) FROM rag.collections").await,
-        0
-    );
+    assert_eq!(session.number("SELECT count(*) FROM rag.search('x')").await, 0);
+    assert_eq!(session.number("SELECT count(*) FROM rag.collections").await, 0);
     assert_eq!(session.value("SELECT rag.wait_until_current()").await, "t");
 }
 
@@ -271,13 +197,9 @@ async fn the_hnsw_index_is_used_and_gives_nearly_what_exact_search_gives() {
         session.number(scans).await
     };
     let role = db.create_role("reader").await;
-    session
-        .run(&format!("GRANT SELECT ON docs TO {role}"))
-        .await;
+    session.run(&format!("GRANT SELECT ON docs TO {role}")).await;
     let before = flushed().await;
-    session
-        .run("SELECT * FROM rag.search('word3 term5 thing7', 'docs', 10)")
-        .await;
+    session.run("SELECT * FROM rag.search('word3 term5 thing7', 'docs', 10)").await;
     let after = flushed().await;
     assert_eq!(after, before + 1, "one search, one scan of the index");
     let sequential = "SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'docs_chunks'";
@@ -286,19 +208,9 @@ async fn the_hnsw_index_is_used_and_gives_nearly_what_exact_search_gives() {
     reader.run("SELECT * FROM rag.search('word3 term5 thing7', 'docs', 10); SELECT pg_stat_force_next_flush()").await;
     drop(reader);
     let used = format!("SELECT idx_scan > {after} FROM ({scans}) s");
-    session
-        .wait_until(
-            "an ordinary role's search to use the index",
-            ragent_server_tests::wait::PATIENCE,
-            &used,
-        )
-        .await;
+    session.wait_until("an ordinary role's search to use the index", ragent_server_tests::wait::PATIENCE, &used).await;
     session.run("SELECT pg_stat_force_next_flush()").await;
-    assert_eq!(
-        session.number(sequential).await,
-        whole,
-        "the chunk table was read as a whole"
-    );
+    assert_eq!(session.number(sequential).await, whole, "the chunk table was read as a whole");
     let recall = "WITH q AS MATERIALIZED (SELECT rag.embed('word3 term5 thing7', 'fake/embed-64') AS v),
           exact AS (SELECT 1 - (embedding <=> v) AS s FROM docs_chunks, q ORDER BY (embedding <=> v) + 0 LIMIT 10),
           found AS (SELECT score AS s FROM rag.search((SELECT v FROM q), 'docs', 10))
@@ -309,19 +221,16 @@ async fn the_hnsw_index_is_used_and_gives_nearly_what_exact_search_gives() {
 #[tokio::test]
 async fn a_changed_row_is_never_found_with_its_old_text_by_those_who_joined_it() {
     let (db, session) = open().await;
-    db.provider
-        .break_down(ragent_server_tests::provider::control::FaultKind::HangBeforeHeaders);
+    db.provider.break_down(ragent_server_tests::provider::control::FaultKind::HangBeforeHeaders);
     session.run("DELETE FROM articles WHERE id = 2").await;
     db.provider.heal();
     // Whether or not the worker has been there, a row that is gone is not found.
-    assert_eq!(session.number("SELECT count(*) FROM rag.search('vacation days', 'articles') WHERE key->>'id' = '2'").await, 0);
-    current(&session).await;
     assert_eq!(
-        session
-            .number("SELECT count(*) FROM articles_chunks WHERE id = 2")
-            .await,
+        session.number("SELECT count(*) FROM rag.search('vacation days', 'articles') WHERE key->>'id' = '2'").await,
         0
     );
+    current(&session).await;
+    assert_eq!(session.number("SELECT count(*) FROM articles_chunks WHERE id = 2").await, 0);
 }
 
 #[tokio::test]
@@ -336,6 +245,7 @@ async fn searching_works_in_a_read_only_transaction_a_cursor_and_a_function() {
              SELECT f(q) FROM unnest(ARRAY['a', 'b', 'c']) q",
         )
         .await;
-    let lateral = "SELECT count(*) FROM (VALUES ('backup'), ('vacation')) v (q), LATERAL rag.search(v.q, 'articles', 2)";
+    let lateral =
+        "SELECT count(*) FROM (VALUES ('backup'), ('vacation')) v (q), LATERAL rag.search(v.q, 'articles', 2)";
     assert_eq!(session.number(lateral).await, 4);
 }

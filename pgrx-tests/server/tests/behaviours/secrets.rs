@@ -47,78 +47,38 @@ async fn hunt(session: &Session) -> Vec<String> {
 async fn an_ordinary_role_finds_the_key_nowhere() {
     let (db, admin) = Database::open().await;
     let role = db.create_role("hunter").await;
-    db.create_collection(&admin, "articles", &["The office closes at six."])
-        .await;
-    admin
-        .run(&format!("GRANT SELECT ON articles TO {}", quote(&role)))
-        .await;
-    admin
-        .run(&format!(
-            "GRANT CREATE ON SCHEMA public TO {}",
-            quote(&role)
-        ))
-        .await;
+    db.create_collection(&admin, "articles", &["The office closes at six."]).await;
+    admin.run(&format!("GRANT SELECT ON articles TO {}", quote(&role))).await;
+    admin.run(&format!("GRANT CREATE ON SCHEMA public TO {}", quote(&role))).await;
     let hunter = db.connect_as(&role).await;
     hunter.run("SELECT rag.embed('x', 'fake/embed-8')").await;
-    hunter
-        .run("SELECT rag.ask('When does the office close?', chat_model => 'fake/chat')")
-        .await;
+    hunter.run("SELECT rag.ask('When does the office close?', chat_model => 'fake/chat')").await;
     db.provider.fail(FaultKind::Status401, 2);
-    hunter
-        .error("SELECT rag.embed('x', 'fake/embed-8')", "28000")
-        .await;
-    hunter
-        .error(
-            "SELECT rag.ask('Does a failed run keep it?', chat_model => 'fake/chat')",
-            "28000",
-        )
-        .await;
+    hunter.error("SELECT rag.embed('x', 'fake/embed-8')", "28000").await;
+    hunter.error("SELECT rag.ask('Does a failed run keep it?', chat_model => 'fake/chat')", "28000").await;
     assert_eq!(hunt(&hunter).await, Vec::<String>::new());
     // The hunt itself works: a superuser finds the key where PostgreSQL keeps it.
     let places = hunt(&admin).await;
-    assert!(
-        places.iter().any(|p| p.ends_with("pg_user_mapping")),
-        "{places:?}"
-    );
-    assert!(
-        places
-            .iter()
-            .all(|p| p.contains("pg_user_mapping") || p.contains("information_schema")),
-        "{places:?}"
-    );
+    assert!(places.iter().any(|p| p.ends_with("pg_user_mapping")), "{places:?}");
+    assert!(places.iter().all(|p| p.contains("pg_user_mapping") || p.contains("information_schema")), "{places:?}");
 }
 
 #[tokio::test]
 async fn a_dump_by_an_ordinary_role_does_not_have_the_key() {
     let (db, admin) = Database::open().await;
     let role = db.create_role("dumper").await;
-    db.create_collection(&admin, "articles", &["The office closes at six."])
-        .await;
-    admin
-        .run(&format!(
-            "GRANT SELECT ON ALL TABLES IN SCHEMA public TO {}",
-            quote(&role)
-        ))
-        .await;
+    db.create_collection(&admin, "articles", &["The office closes at six."]).await;
+    admin.run(&format!("GRANT SELECT ON ALL TABLES IN SCHEMA public TO {}", quote(&role))).await;
     let mut dump = db.cluster.installation.program("pg_dump");
-    dump.args(["--exclude-table-data=*", "-U", &role, "-h"])
-        .arg(db.cluster.socket_folder())
-        .arg(&db.name);
+    dump.args(["--exclude-table-data=*", "-U", &role, "-h"]).arg(db.cluster.socket_folder()).arg(&db.name);
     let output = dump.output().expect("pg_dump can be started");
-    let said = format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(!said.contains(API_KEY), "the key is in the dump");
     let mut dump = db.cluster.installation.program("pg_dump");
-    dump.args(["-n", "public", "-U", &role, "-h"])
+    dump.args(["--enable-row-security", "-n", "public", "-U", &role, "-h"])
         .arg(db.cluster.socket_folder())
         .arg(&db.name);
-    let public = stdout_of(
-        "pg_dump of the public schema",
-        dump.output().expect("pg_dump can be started"),
-    );
+    let public = stdout_of("pg_dump of the public schema", dump.output().expect("pg_dump can be started"));
     assert!(public.contains("CREATE TABLE public.articles") && !public.contains(API_KEY));
 }
 
@@ -128,11 +88,8 @@ async fn the_log_does_not_have_the_key_even_when_it_has_everything() {
     let db = Database::in_cluster(&cluster).await;
     // From here on the statements that carry the key are in the past.
     let past = cluster.log().len();
-    for (name, value) in [
-        ("log_min_messages", "debug5"),
-        ("log_statement", "all"),
-        ("log_error_verbosity", "verbose"),
-    ] {
+    for (name, value) in [("log_min_messages", "debug5"), ("log_statement", "all"), ("log_error_verbosity", "verbose")]
+    {
         cluster.set(name, value);
     }
     cluster.reload();
@@ -144,77 +101,35 @@ async fn the_log_does_not_have_the_key_even_when_it_has_everything() {
             "SELECT current_setting('log_statement') = 'all'",
         )
         .await;
-    db.create_collection(&session, "articles", &["The office closes at six."])
-        .await;
+    db.create_collection(&session, "articles", &["The office closes at six."]).await;
     db.provider.fail(FaultKind::Status401, 3);
-    session
-        .error("SELECT rag.embed('x', 'fake/embed-8')", "28000")
-        .await;
-    session
-        .error(
-            "SELECT rag.ask('When?', chat_model => 'fake/chat')",
-            "28000",
-        )
-        .await;
+    session.error("SELECT rag.embed('x', 'fake/embed-8')", "28000").await;
+    session.error("SELECT rag.ask('When?', chat_model => 'fake/chat')", "28000").await;
     // The worker gets the last 401, and reports it.
-    session
-        .run("INSERT INTO articles VALUES (2, 'Second', 'A second article')")
-        .await;
+    session.run("INSERT INTO articles VALUES (2, 'Second', 'A second article')").await;
     let reported = "SELECT count(*) > 0 FROM rag.status WHERE last_error IS NOT NULL";
-    session
-        .wait_until(
-            "the worker's error",
-            ragent_server_tests::wait::PATIENCE,
-            reported,
-        )
-        .await;
-    let status = session
-        .value("SELECT string_agg(s::text, ' ') FROM rag.status s")
-        .await;
+    session.wait_until("the worker's error", ragent_server_tests::wait::PATIENCE, reported).await;
+    let status = session.value("SELECT string_agg(s::text, ' ') FROM rag.status s").await;
     assert!(!status.contains(API_KEY), "{status}");
-    session
-        .run("SELECT rag.ask('When does the office close?', chat_model => 'fake/chat')")
-        .await;
+    session.run("SELECT rag.ask('When does the office close?', chat_model => 'fake/chat')").await;
     let log = cluster.log().split_off(past);
-    assert!(
-        log.contains("rag.ask") && log.contains("DEBUG"),
-        "the log does not have everything"
-    );
-    let line = log
-        .lines()
-        .find(|line| line.contains(API_KEY) || line.contains("sk-planted"));
+    assert!(log.contains("rag.ask") && log.contains("DEBUG"), "the log does not have everything");
+    let line = log.lines().find(|line| line.contains(API_KEY) || line.contains("sk-planted"));
     assert_eq!(line, None, "the key is in the log");
 }
 
 #[tokio::test]
 async fn only_a_role_with_usage_may_spend() {
     let (db, admin) = Database::open().await;
-    admin
-        .run("REVOKE USAGE ON FOREIGN SERVER fake FROM PUBLIC")
-        .await;
+    admin.run("REVOKE USAGE ON FOREIGN SERVER fake FROM PUBLIC").await;
     let role = db.create_role("app").await;
     let app = db.connect_as(&role).await;
-    let error = app
-        .refusal("SELECT rag.embed('x', 'fake/embed-8')", "42501")
-        .await;
+    let error = app.refusal("SELECT rag.embed('x', 'fake/embed-8')", "42501").await;
     assert!(format!("{error:?}").contains("fake"), "{error:?}");
-    app.refusal("SELECT rag.ask('Who?', chat_model => 'fake/chat')", "42501")
-        .await;
-    assert_eq!(
-        db.provider.counters().embedding_requests() + db.provider.counters().chat_requests(),
-        0
-    );
-    admin
-        .run(&format!(
-            "GRANT USAGE ON FOREIGN SERVER fake TO {}",
-            quote(&role)
-        ))
-        .await;
-    assert_eq!(
-        app.value("SELECT vector_dims(rag.embed('x', 'fake/embed-8'))")
-            .await,
-        "8"
-    );
+    app.refusal("SELECT rag.ask('Who?', chat_model => 'fake/chat')", "42501").await;
+    assert_eq!(db.provider.counters().embedding_requests() + db.provider.counters().chat_requests(), 0);
+    admin.run(&format!("GRANT USAGE ON FOREIGN SERVER fake TO {}", quote(&role))).await;
+    assert_eq!(app.value("SELECT vector_dims(rag.embed('x', 'fake/embed-8'))").await, "8");
 }
 
 #[tokio::test]
@@ -224,76 +139,43 @@ async fn a_role_with_usage_maps_a_key_of_its_own() {
     let app = db.connect_as(&role).await;
     app.run("SELECT rag.embed('x', 'fake/embed-8')").await;
     assert_eq!(db.provider.counters().last_authorization, bearer(API_KEY));
-    app.run("CREATE USER MAPPING FOR CURRENT_USER SERVER fake OPTIONS (api_key 'sk-own')")
-        .await;
+    app.run("CREATE USER MAPPING FOR CURRENT_USER SERVER fake OPTIONS (api_key 'sk-own')").await;
     app.run("SELECT rag.embed('x', 'fake/embed-8')").await;
     assert_eq!(db.provider.counters().last_authorization, bearer("sk-own"));
-    app.run("ALTER USER MAPPING FOR CURRENT_USER SERVER fake OPTIONS (SET api_key 'sk-newer')")
-        .await;
+    app.run("ALTER USER MAPPING FOR CURRENT_USER SERVER fake OPTIONS (SET api_key 'sk-newer')").await;
     app.run("SELECT rag.embed('x', 'fake/embed-8')").await;
-    assert_eq!(
-        db.provider.counters().last_authorization,
-        bearer("sk-newer")
-    );
+    assert_eq!(db.provider.counters().last_authorization, bearer("sk-newer"));
 }
 
 #[tokio::test]
 async fn a_server_without_a_key_sends_none() {
     let (db, admin) = Database::open().await;
     admin.run("DROP USER MAPPING FOR PUBLIC SERVER fake").await;
-    assert_eq!(
-        admin
-            .value("SELECT vector_dims(rag.embed('x', 'fake/embed-8'))")
-            .await,
-        "8"
-    );
+    assert_eq!(admin.value("SELECT vector_dims(rag.embed('x', 'fake/embed-8'))").await, "8");
     assert_eq!(db.provider.counters().last_authorization, None);
 }
 
 #[tokio::test]
 async fn a_key_comes_from_the_environment_or_from_a_file_if_a_superuser_says_so() {
-    let cluster = Cluster::builder()
-        .environment("TEST_KEY", "sk-from-environment")
-        .start()
-        .await;
+    let cluster = Cluster::builder().environment("TEST_KEY", "sk-from-environment").start().await;
     let db = Database::in_cluster(&cluster).await;
     let admin = db.connect().await;
     admin.run("DROP USER MAPPING FOR PUBLIC SERVER fake").await;
-    admin
-        .run("ALTER SERVER fake OPTIONS (api_key_env 'TEST_KEY')")
-        .await;
+    admin.run("ALTER SERVER fake OPTIONS (api_key_env 'TEST_KEY')").await;
     admin.run("SELECT rag.embed('x', 'fake/embed-8')").await;
-    assert_eq!(
-        db.provider.counters().last_authorization,
-        bearer("sk-from-environment")
-    );
-    admin
-        .run("ALTER SERVER fake OPTIONS (SET api_key_env 'NO_SUCH_VARIABLE')")
-        .await;
-    let error = admin
-        .refusal("SELECT rag.embed('x', 'fake/embed-8')", "28000|22023|42704")
-        .await;
+    assert_eq!(db.provider.counters().last_authorization, bearer("sk-from-environment"));
+    admin.run("ALTER SERVER fake OPTIONS (SET api_key_env 'NO_SUCH_VARIABLE')").await;
+    let error = admin.refusal("SELECT rag.embed('x', 'fake/embed-8')", "28000|22023|42704").await;
     assert!(error.message().contains("NO_SUCH_VARIABLE"), "{error:?}");
 
     let file = cluster.socket_folder().join("key");
     std::fs::write(&file, "sk-from-file\n").expect("the key file can be written");
     let path = literal(file.to_str().expect("a plain name"));
-    admin
-        .run(&format!(
-            "ALTER SERVER fake OPTIONS (DROP api_key_env, ADD api_key_file {path})"
-        ))
-        .await;
+    admin.run(&format!("ALTER SERVER fake OPTIONS (DROP api_key_env, ADD api_key_file {path})")).await;
     admin.run("SELECT rag.embed('x', 'fake/embed-8')").await;
-    assert_eq!(
-        db.provider.counters().last_authorization,
-        bearer("sk-from-file")
-    );
-    admin
-        .run("ALTER SERVER fake OPTIONS (SET api_key_file '/no/such/file')")
-        .await;
-    admin
-        .refusal("SELECT rag.embed('x', 'fake/embed-8')", "28000|58P01|22023")
-        .await;
+    assert_eq!(db.provider.counters().last_authorization, bearer("sk-from-file"));
+    admin.run("ALTER SERVER fake OPTIONS (SET api_key_file '/no/such/file')").await;
+    admin.refusal("SELECT rag.embed('x', 'fake/embed-8')", "28000|58P01|22023").await;
 }
 
 #[tokio::test]
@@ -319,20 +201,14 @@ async fn the_validator_refuses_what_is_not_an_option() {
         "api 'openai', base_url 'http://x/v1', max_response_bytes '0'",
         "api 'openai', base_url 'http://x/v1', send_dimensions 'perhaps'",
     ] {
-        let sql =
-            format!("CREATE SERVER bad FOREIGN DATA WRAPPER rag_provider OPTIONS ({options})");
+        let sql = format!("CREATE SERVER bad FOREIGN DATA WRAPPER rag_provider OPTIONS ({options})");
         admin.refusal(&sql, "22023|HV00D|HV00C|HV024").await;
     }
     for options in ["password 'x'", "base_url 'http://x'", "api_key ''"] {
         let sql = format!("CREATE USER MAPPING FOR CURRENT_USER SERVER fake OPTIONS ({options})");
         admin.refusal(&sql, "22023|HV00D|HV00C|HV024").await;
     }
-    admin
-        .refusal(
-            "ALTER FOREIGN DATA WRAPPER rag_provider OPTIONS (ADD api 'openai')",
-            "22023|HV00D",
-        )
-        .await;
+    admin.refusal("ALTER FOREIGN DATA WRAPPER rag_provider OPTIONS (ADD api 'openai')", "22023|HV00D").await;
 }
 
 #[tokio::test]
@@ -340,30 +216,17 @@ async fn only_a_superuser_sets_where_requests_go_and_where_keys_come_from() {
     let (db, admin) = Database::open().await;
     let role = db.create_role("owner").await;
     let owner = db.connect_as(&role).await;
-    admin
-        .run(&format!(
-            "GRANT USAGE ON FOREIGN DATA WRAPPER rag_provider TO {}",
-            quote(&role)
-        ))
-        .await;
+    admin.run(&format!("GRANT USAGE ON FOREIGN DATA WRAPPER rag_provider TO {}", quote(&role))).await;
     for options in [
         "api 'openai', base_url 'http://169.254.169.254/v1'",
         "api 'openai', api_key_env 'HOME'",
         "api 'openai', api_key_file '/etc/shadow'",
     ] {
-        let sql =
-            format!("CREATE SERVER mine FOREIGN DATA WRAPPER rag_provider OPTIONS ({options})");
+        let sql = format!("CREATE SERVER mine FOREIGN DATA WRAPPER rag_provider OPTIONS ({options})");
         owner.refusal(&sql, "42501").await;
     }
-    admin
-        .run(&format!("ALTER SERVER fake OWNER TO {}", quote(&role)))
-        .await;
-    owner
-        .refusal(
-            "ALTER SERVER fake OPTIONS (SET base_url 'http://127.0.0.1:1/v1')",
-            "42501",
-        )
-        .await;
+    admin.run(&format!("ALTER SERVER fake OWNER TO {}", quote(&role))).await;
+    owner.refusal("ALTER SERVER fake OPTIONS (SET base_url 'http://127.0.0.1:1/v1')", "42501").await;
     for option in ["api_key_file '/etc/passwd'", "api_key_env 'HOME'"] {
         let sql = format!("CREATE USER MAPPING FOR CURRENT_USER SERVER fake OPTIONS ({option})");
         owner.refusal(&sql, "42501").await;
@@ -376,15 +239,9 @@ async fn a_message_never_carries_the_key_that_the_provider_repeats() {
     let role = db.create_role("app").await;
     let app = db.connect_as(&role).await;
     db.provider.break_down(FaultKind::Status401);
-    for sql in [
-        "SELECT rag.embed('x', 'fake/embed-8')",
-        "SELECT rag.ask('Who?', chat_model => 'fake/chat')",
-    ] {
+    for sql in ["SELECT rag.embed('x', 'fake/embed-8')", "SELECT rag.ask('Who?', chat_model => 'fake/chat')"] {
         let error = app.refusal(sql, "28000").await;
-        assert!(
-            error.message().contains("Incorrect API key")
-                || format!("{error:?}").contains("Incorrect API key")
-        );
+        assert!(error.message().contains("Incorrect API key") || format!("{error:?}").contains("Incorrect API key"));
         assert!(!format!("{error:?}").contains("sk-planted"), "{error:?}");
     }
 }
