@@ -313,7 +313,11 @@ pub fn kill(pid: i32, signal: Signal) {
     let _ = kill_process(pid, signal);
 }
 
-/// Whether a process exists.
+/// Whether a process runs; one that has ended and only waits for its parent to notice does not.
 pub fn exists(pid: i32) -> bool {
-    Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid).is_ok())
+    let alive = Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid).is_ok());
+    // "pid (name) S ...": the state follows the last parenthesis.
+    let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let is_zombie = state.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'));
+    alive && !is_zombie
 }

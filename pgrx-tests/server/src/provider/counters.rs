@@ -15,6 +15,8 @@ pub struct Counters {
     pub max_in_flight: u64,
     /// Requests now held up by a fault that hangs or drips.
     pub stalled: u64,
+    /// Requests ever held up by such a fault.
+    pub stalls: u64,
     /// Requests whose client went away before the response was complete.
     pub aborted: u64,
     /// Requests by path.
@@ -47,7 +49,7 @@ impl Counters {
     pub fn to_json(&self, with_texts: bool) -> Value {
         let mut all = json!({
             "connections": self.connections, "in_flight": self.in_flight, "max_in_flight": self.max_in_flight,
-            "stalled": self.stalled, "aborted": self.aborted, "requests": self.requests, "items": self.items,
+            "stalled": self.stalled, "stalls": self.stalls, "aborted": self.aborted, "requests": self.requests, "items": self.items,
             "texts_embedded": self.texts_embedded(), "distinct_texts": self.texts.len(),
             "last_authorization": self.last_authorization,
         });

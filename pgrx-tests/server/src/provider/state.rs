@@ -138,7 +138,10 @@ impl State {
     /// Counts the request as stalled until it is released or abandoned.
     pub fn stall(self: &Arc<State>) -> Stall {
         let release = self.released.subscribe();
-        self.count(|c| c.stalled += 1);
+        self.count(|c| {
+            c.stalled += 1;
+            c.stalls += 1;
+        });
         Stall { state: Arc::clone(self), release }
     }
 }

@@ -56,7 +56,7 @@ impl Waiting {
             Phase::MidBody => db.provider.fail(FaultKind::HangMidBody, 1),
             Phase::SlowDrip => db.provider.fail(FaultKind::SlowDrip { interval_ms: 50 }, 1),
         }
-        let before = db.provider.counters().stalled;
+        let before = db.provider.counters().stalls;
         let running = Arc::clone(&session);
         let answer = tokio::spawn(async move { running.try_rows(&sql).await });
         if phase == Phase::Connect {
@@ -67,7 +67,7 @@ impl Waiting {
             );
             witness.wait_until("the backend to wait for a connection", PATIENCE, &waits).await;
         } else {
-            db.provider.wait_until("the backend's request to stall", PATIENCE, |c| c.stalled > before).await;
+            db.provider.wait_until("the backend's request to stall", PATIENCE, |c| c.stalls > before).await;
         }
         Waiting { session, answer, hole }
     }
@@ -183,12 +183,14 @@ async fn backends_and_worker_end_when_the_postmaster_is_killed_in_any_phase() {
     db.provider.fail(FaultKind::HangBeforeHeaders, u64::MAX);
     witness.run("INSERT INTO notes VALUES (1, 'a note')").await;
     db.provider.wait_until("the worker's request to stall", PATIENCE, |c| c.stalled == 4).await;
-    let pids = witness.column("SELECT pid FROM pg_stat_activity WHERE backend_type ~ 'client|pg_ragent'").await;
-    assert!(pids.len() >= PHASES.len() + 2, "the worker is not among {pids:?}");
+    let processes = "SELECT pid, backend_type || ', ' || coalesce(wait_event, 'running') || ', ' || query
+                       FROM pg_stat_activity WHERE backend_type ~ 'client|pg_ragent'";
+    let processes = witness.rows(processes).await;
+    assert!(processes.len() >= PHASES.len() + 2, "the worker is not among {processes:?}");
     cluster.kill_postmaster().await;
-    for pid in pids {
-        let pid: i32 = pid.parse().expect("a process id");
-        let what = format!("process {pid} to notice that the postmaster is gone");
+    for process in processes {
+        let pid = process[0].as_deref().and_then(|pid| pid.parse().ok()).expect("a process id");
+        let what = format!("this process to notice that the postmaster is gone: {process:?}");
         wait_for(&what, PROMPTLY, || async { (!exists(pid)).then_some(()) }).await;
     }
 }

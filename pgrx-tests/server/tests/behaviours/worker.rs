@@ -318,6 +318,8 @@ async fn it_holds_no_transaction_snapshot_or_lock_while_it_waits_for_a_provider(
                     AND (backend_xmin IS NOT NULL OR xact_start IS NOT NULL OR backend_xid IS NOT NULL))
               + (SELECT count(*) FROM pg_locks WHERE pid = {pid} AND locktype IN ('relation', 'tuple', 'transactionid'))"
     );
+    // It may still be reading what else there is to do.
+    session.wait_until("the worker to wait", PATIENCE, &format!("SELECT ({held}) = 0")).await;
     for sample in 0..100 {
         assert_eq!(session.number(&held).await, 0, "held something in sample {sample}");
         assert!(db.provider.counters().stalled >= 1);
