@@ -1,7 +1,7 @@
 //! Catalog look-ups.
 
 #[pgrx::pg_schema]
-mod catalog_tests {
+mod tests {
     use crate::pg::catalog;
     use pgrx::prelude::*;
 

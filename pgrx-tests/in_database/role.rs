@@ -1,7 +1,7 @@
 //! Acting as somebody else ends when it should.
 
 #[pgrx::pg_schema]
-mod role_tests {
+mod tests {
     use crate::pg::role::{self, ActingAs, SUPERUSER, Settings};
     use pgrx::prelude::*;
 

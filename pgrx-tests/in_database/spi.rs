@@ -1,7 +1,7 @@
 //! What the SPI layer promises.
 
 #[pgrx::pg_schema]
-mod spi_tests {
+mod tests {
     use crate::pg::spi::{self, Mode};
     use pgrx::prelude::*;
 

@@ -1,7 +1,7 @@
 //! The vector datum is pgvector's.
 
 #[pgrx::pg_schema]
-mod vector_tests {
+mod tests {
     use crate::pg::spi::{self, Mode};
     use crate::pg::vector::Vector;
     use pgrx::prelude::*;

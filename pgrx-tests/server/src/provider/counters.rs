@@ -23,7 +23,7 @@ pub struct Counters {
     pub requests: BTreeMap<String, u64>,
     /// How many texts each embedding request had, in order.
     pub items: Vec<usize>,
-    /// How often each text was embedded in a response that was sent completely.
+    /// How often each text was embedded in a good response.
     pub texts: HashMap<String, u64>,
     /// [`fingerprint`] of the last `Authorization` header.
     pub last_authorization: Option<String>,

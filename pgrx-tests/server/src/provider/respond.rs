@@ -148,25 +148,25 @@ async fn answer_model(
     };
     let fault = state.take_fault(endpoint, inputs);
     tokio::time::sleep(state.latency()).await;
-    let then = match fault {
-        None => {
-            send(writer, &response).await?;
-            Then::KeepOpen
-        }
-        Some(kind) => {
-            let (how, response) = spoil(kind, &subject, response, authorization, state);
-            let embedded = matches!(how, How::Hanging | How::HangingMidBody | How::Dripping(_));
-            let then = send_badly(how, &response, writer, state).await?;
-            if !embedded {
-                return Ok(then);
-            }
-            then
-        }
+    let Some(kind) = fault else {
+        // Before the last byte, so that whoever has the response finds it counted.
+        count_texts(subject, state);
+        send(writer, &response).await?;
+        return Ok(Then::KeepOpen);
     };
+    let (how, response) = spoil(kind, &subject, response, authorization, state);
+    let is_good_in_the_end = matches!(how, How::Hanging | How::HangingMidBody | How::Dripping(_));
+    let then = send_badly(how, &response, writer, state).await?;
+    if is_good_in_the_end {
+        count_texts(subject, state);
+    }
+    Ok(then)
+}
+
+fn count_texts(subject: Subject, state: &State) {
     if let Subject::Embeddings(asked) = subject {
         state.count(|c| asked.inputs.into_iter().for_each(|text| *c.texts.entry(text).or_default() += 1));
     }
-    Ok(then)
 }
 
 /// The good response to a request, before faults.
