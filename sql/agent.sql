@@ -39,7 +39,7 @@ COMMENT ON COLUMN runs.latency_ms IS 'Milliseconds from question to answer';
 COMMENT ON COLUMN runs.started_at IS 'When it began';
 
 CREATE TABLE steps (
-    run_id        uuid NOT NULL REFERENCES runs ON DELETE CASCADE,
+    run_id        uuid NOT NULL,
     number        integer NOT NULL,
     kind          text NOT NULL,
     round         integer NOT NULL,
@@ -59,6 +59,16 @@ COMMENT ON COLUMN steps.detail IS 'What was said, called, searched and found';
 COMMENT ON COLUMN steps.input_tokens IS 'Tokens read by the model';
 COMMENT ON COLUMN steps.output_tokens IS 'Tokens written by the model';
 COMMENT ON COLUMN steps.latency_ms IS 'Milliseconds the step took';
+
+-- Not a foreign key: a parallel restore would load steps before runs.
+CREATE FUNCTION forget_steps() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    DELETE FROM @extschema@.steps WHERE run_id = OLD.id;
+    RETURN NULL;
+END $$;
+COMMENT ON FUNCTION forget_steps() IS 'Trigger of rag.runs: deletes the steps of a deleted run';
+CREATE TRIGGER forget_steps AFTER DELETE ON runs FOR EACH ROW EXECUTE FUNCTION forget_steps();
 
 GRANT SELECT, DELETE ON runs TO PUBLIC;
 GRANT SELECT ON steps TO PUBLIC;

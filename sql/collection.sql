@@ -78,7 +78,19 @@ $$;
 COMMENT ON FUNCTION may_read(regclass, text[]) IS
 'Whether the current role may SELECT these columns of a table: its schema, and the table or each column';
 
-CREATE VIEW collections AS
+CREATE FUNCTION is_plain(relation regclass) RETURNS boolean
+    LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT r.relkind = 'r' AND NOT r.relhasrules AND NOT r.relhassubclass
+       AND NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = r.oid AND NOT t.tgisinternal)
+       AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = r.oid AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL))
+       AND NOT EXISTS (SELECT FROM pg_constraint c WHERE c.conrelid = r.oid AND c.contype = 'c')
+       AND NOT EXISTS (SELECT FROM pg_attrdef d WHERE d.adrelid = r.oid)
+    FROM pg_class r WHERE r.oid = relation
+$$;
+COMMENT ON FUNCTION is_plain(regclass) IS
+'Whether writing to a table runs no code attached to it: no triggers, rules, defaults, checks, expressions in indexes';
+
+CREATE VIEW collections WITH (security_barrier) AS
     SELECT c.name, c.source, c.content_columns AS content, c.title_column AS title, c.link_column AS link,
            c.metadata_columns AS metadata, c.key_columns, c.chunk_table, c.embedding_model, c.dimensions,
            c.chunk_tokens, c.chunk_overlap, c.description,

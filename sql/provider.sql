@@ -1,3 +1,13 @@
+-- Text goes to models as UTF-8, and what they answer can hold any character.
+DO $$
+BEGIN
+    IF pg_catalog.getdatabaseencoding() <> 'UTF8' THEN
+        RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
+            MESSAGE = pg_catalog.format('database encoding %s is not supported by pg_ragent', pg_catalog.getdatabaseencoding()),
+            HINT = 'Create the extension in a database with ENCODING ''UTF8''.';
+    END IF;
+END $$;
+
 -- Providers: places that run models, as foreign servers.
 
 COMMENT ON SCHEMA @extschema@ IS

@@ -27,9 +27,10 @@ CREATE TABLE failure (
     key        jsonb NOT NULL,
     attempts   integer NOT NULL,
     error      text NOT NULL,
-    failed_at  timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (collection, key)
+    failed_at  timestamptz NOT NULL DEFAULT now()
 );
+-- By hash: a key may be longer than an index entry.
+CREATE UNIQUE INDEX failure_key ON failure (collection, md5(key::text));
 SELECT pg_catalog.pg_extension_config_dump('failure', '');
 COMMENT ON TABLE failure IS 'Rows given up after repeated failures; the view rag.failures shows them, rag.retry_failures queues them again';
 COMMENT ON COLUMN failure.collection IS 'rag.collection.id';
@@ -54,13 +55,17 @@ CREATE FUNCTION wake_worker() RETURNS trigger
     AS 'MODULE_PATHNAME', 'wake_worker_wrapper';
 COMMENT ON FUNCTION wake_worker() IS 'Trigger of rag.queue: wakes the worker when the transaction commits';
 CREATE TRIGGER wake_worker AFTER INSERT ON queue FOR EACH STATEMENT EXECUTE FUNCTION wake_worker();
+-- Also for rows that arrive by replication, and when a restore brings collections after their queue.
+ALTER TABLE queue ENABLE ALWAYS TRIGGER wake_worker;
+CREATE TRIGGER wake_worker AFTER INSERT ON collection FOR EACH STATEMENT EXECUTE FUNCTION wake_worker();
+ALTER TABLE collection ENABLE ALWAYS TRIGGER wake_worker;
 
 CREATE FUNCTION capture() RETURNS trigger
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'capture_wrapper';
 COMMENT ON FUNCTION capture() IS 'Trigger of source tables: notes in rag.queue which rows changed. Created and removed by rag.create_collection and rag.drop_collection';
 
-CREATE VIEW failures AS
+CREATE VIEW failures WITH (security_barrier) AS
     SELECT c.name AS collection, f.key, f.attempts, f.error, f.failed_at
     FROM @extschema@.failure f
     JOIN @extschema@.collection c ON c.id = f.collection

@@ -21,23 +21,22 @@ CREATE FUNCTION wait_until_current(collection text DEFAULT NULL, timeout interva
 COMMENT ON FUNCTION wait_until_current(text, interval) IS
 'Waits until what was queued when it was called is embedded, of one collection or of all the role may read. False: the time was over before';
 
-CREATE FUNCTION source_rows(source regclass) RETURNS bigint
+CREATE FUNCTION row_counts(collection integer) RETURNS TABLE (rows bigint, chunks bigint)
     LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE
-    AS 'MODULE_PATHNAME', 'source_rows_wrapper';
-COMMENT ON FUNCTION source_rows(regclass) IS
-'Rows of a collection''s source: counted when it is small, the planner''s estimate when it is large. NULL without the right to read it';
+    AS 'MODULE_PATHNAME', 'row_counts_wrapper';
+COMMENT ON FUNCTION row_counts(integer) IS
+'Rows of a collection''s source and its chunks, as far as the current role may read them: counted when the table is small, estimated when it is large';
 
-CREATE VIEW status AS
+CREATE VIEW status WITH (security_barrier) AS
     SELECT c.name AS collection, c.source,
-           @extschema@.source_rows(c.source) AS rows,
-           @extschema@.source_rows(c.chunk_table) AS chunks,
-           q.pending, f.failed, q.lag,
-           coalesce(c.last_error, q.last_error, f.last_error) AS last_error,
-           coalesce(c.last_error_at, f.last_error_at) AS last_error_at,
+           n.rows, n.chunks, q.pending, f.failed, q.lag,
+           -- Errors quote rows and providers: for the owner only.
+           CASE WHEN o.owns THEN coalesce(c.last_error, q.last_error, f.last_error) END AS last_error,
+           CASE WHEN o.owns THEN coalesce(c.last_error_at, f.last_error_at) END AS last_error_at,
            w.pid AS worker_pid,
-           CASE WHEN w.pid IS NULL THEN 'not running' ELSE 'running' END AS worker,
+           CASE WHEN w.pid IS NULL OR NOT w.enabled THEN 'not running' ELSE 'running' END AS worker,
            CASE
-               WHEN w.pid IS NULL AND pg_catalog.current_setting('rag.worker') = 'off'
+               WHEN NOT w.enabled
                    THEN 'Workers are off: set rag.worker = on in postgresql.conf and reload.'
                WHEN w.pid IS NULL AND pg_catalog.pg_is_in_recovery()
                    THEN 'This is a standby; the primary''s worker does the work.'
@@ -48,7 +47,9 @@ CREATE VIEW status AS
            END AS hint
     FROM @extschema@.collection c
     JOIN pg_catalog.pg_class r ON r.oid = c.source
-    CROSS JOIN (SELECT @extschema@.worker_pid()) AS w (pid)
+    CROSS JOIN (SELECT @extschema@.worker_pid(), pg_catalog.current_setting('rag.worker')::pg_catalog.bool) AS w (pid, enabled)
+    CROSS JOIN LATERAL pg_catalog.pg_has_role(r.relowner, 'USAGE') AS o (owns)
+    CROSS JOIN LATERAL @extschema@.row_counts(c.id) AS n
     CROSS JOIN LATERAL (
         SELECT pg_catalog.count(*), pg_catalog.clock_timestamp() - pg_catalog.min(q.queued_at),
                (pg_catalog.array_agg(q.error ORDER BY q.id DESC) FILTER (WHERE q.error IS NOT NULL))[1]
@@ -68,7 +69,7 @@ COMMENT ON COLUMN status.chunks IS 'Chunks that are embedded: counted, or estima
 COMMENT ON COLUMN status.pending IS 'Queue entries not processed yet';
 COMMENT ON COLUMN status.failed IS 'Rows given up, see rag.failures';
 COMMENT ON COLUMN status.lag IS 'Age of the oldest queue entry; NULL when nothing is pending';
-COMMENT ON COLUMN status.last_error IS 'What last went wrong and is not resolved';
+COMMENT ON COLUMN status.last_error IS 'What last went wrong and is not resolved; for roles that own the source';
 COMMENT ON COLUMN status.last_error_at IS 'When that was, where it is known';
 COMMENT ON COLUMN status.worker_pid IS 'Process number of the worker';
 COMMENT ON COLUMN status.worker IS 'running or not running';
@@ -77,12 +78,13 @@ COMMENT ON COLUMN status.hint IS 'What to do, if there is something to do';
 -- DDL that concerns collections.
 
 CREATE FUNCTION forget_dropped() RETURNS event_trigger
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET client_min_messages = warning AS $$
 DECLARE
     gone record;
+    leftover record;
 BEGIN
     FOR gone IN
-        SELECT c.id, c.chunk_table
+        SELECT DISTINCT c.id, c.source, c.chunk_table
         FROM pg_event_trigger_dropped_objects() d
         JOIN @extschema@.collection c ON d.objid IN (c.source, c.chunk_table)
         WHERE d.classid = 'pg_class'::regclass AND d.objsubid = 0
@@ -91,46 +93,77 @@ BEGIN
         DELETE FROM @extschema@.queue WHERE collection = gone.id;
         DELETE FROM @extschema@.failure WHERE collection = gone.id;
         IF EXISTS (SELECT FROM pg_class WHERE oid = gone.chunk_table) THEN
-            EXECUTE format('DROP TABLE %s', gone.chunk_table);
+            EXECUTE format('DROP TABLE %s CASCADE', gone.chunk_table);
         END IF;
+        FOR leftover IN
+            SELECT tgname FROM pg_trigger
+            WHERE tgrelid = gone.source AND tgname ~ format('^rag_capture_%s_', gone.id) AND tgparentid = 0
+        LOOP
+            EXECUTE format('DROP TRIGGER %I ON %s', leftover.tgname, gone.source);
+        END LOOP;
     END LOOP;
-EXCEPTION WHEN undefined_table OR undefined_function THEN
-    -- The extension itself is going.
-    NULL;
+    -- A partition that goes takes rows of its parent's collection along.
+    IF EXISTS (SELECT FROM pg_event_trigger_dropped_objects() d
+               WHERE d.object_type = 'table' AND NOT d.is_temporary) THEN
+        INSERT INTO @extschema@.queue (collection, key)
+        SELECT c.id, NULL FROM @extschema@.collection c
+        JOIN pg_class r ON r.oid = c.source AND r.relkind = 'p';
+    END IF;
 END $$;
-COMMENT ON FUNCTION forget_dropped() IS 'Event trigger: when a source table is dropped, so is its collection';
-CREATE EVENT TRIGGER rag_forget_dropped ON sql_drop
-    WHEN TAG IN ('DROP TABLE', 'DROP SCHEMA', 'DROP OWNED') EXECUTE FUNCTION forget_dropped();
-COMMENT ON EVENT TRIGGER rag_forget_dropped IS 'pg_ragent: when a source table is dropped, so is its collection';
+COMMENT ON FUNCTION forget_dropped() IS 'Event trigger: when a source or a chunk table is dropped, so is its collection';
+CREATE EVENT TRIGGER rag_forget_dropped ON sql_drop EXECUTE FUNCTION forget_dropped();
+COMMENT ON EVENT TRIGGER rag_forget_dropped IS 'pg_ragent: when a source or a chunk table is dropped, so is its collection';
 
-CREATE FUNCTION follow_renamed() RETURNS event_trigger
+CREATE FUNCTION follow_altered() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    altered record;
     renamed record;
 BEGIN
-    FOR renamed IN
-        SELECT c.id, old.name AS old_name, a.attname::text AS new_name
+    FOR altered IN
+        SELECT DISTINCT c.id, c.source, c.chunk_table, r.relkind, r.relowner, k.relowner AS chunk_owner
         FROM pg_event_trigger_ddl_commands() d
         JOIN @extschema@.collection c ON c.source = d.objid
-        CROSS JOIN LATERAL jsonb_each_text(c.column_numbers) AS old (name, number)
-        JOIN pg_attribute a ON a.attrelid = c.source AND a.attnum = old.number::smallint AND NOT a.attisdropped
-        WHERE d.classid = 'pg_class'::regclass AND a.attname <> old.name
+        JOIN pg_class r ON r.oid = c.source
+        JOIN pg_class k ON k.oid = c.chunk_table
+        WHERE d.classid = 'pg_class'::regclass
     LOOP
-        UPDATE @extschema@.collection SET
-            key_columns = array_replace(key_columns, renamed.old_name, renamed.new_name),
-            content_columns = array_replace(content_columns, renamed.old_name, renamed.new_name),
-            metadata_columns = array_replace(metadata_columns, renamed.old_name, renamed.new_name),
-            title_column = CASE title_column WHEN renamed.old_name THEN renamed.new_name ELSE title_column END,
-            link_column = CASE link_column WHEN renamed.old_name THEN renamed.new_name ELSE link_column END,
-            column_numbers = column_numbers - renamed.old_name
-                || jsonb_build_object(renamed.new_name, column_numbers -> renamed.old_name)
-        WHERE id = renamed.id;
+        FOR renamed IN
+            SELECT old.name AS old_name, a.attname::text AS new_name
+            FROM @extschema@.collection c
+            CROSS JOIN LATERAL jsonb_each_text(c.column_numbers) AS old (name, number)
+            JOIN pg_attribute a ON a.attrelid = c.source AND a.attnum = old.number::smallint AND NOT a.attisdropped
+            WHERE c.id = altered.id AND a.attname <> old.name
+        LOOP
+            UPDATE @extschema@.queue SET key = key - renamed.old_name || jsonb_build_object(renamed.new_name, key -> renamed.old_name)
+            WHERE collection = altered.id AND key ? renamed.old_name;
+            UPDATE @extschema@.failure SET key = key - renamed.old_name || jsonb_build_object(renamed.new_name, key -> renamed.old_name)
+            WHERE collection = altered.id AND key ? renamed.old_name;
+            UPDATE @extschema@.collection SET
+                key_columns = array_replace(key_columns, renamed.old_name, renamed.new_name),
+                content_columns = array_replace(content_columns, renamed.old_name, renamed.new_name),
+                metadata_columns = array_replace(metadata_columns, renamed.old_name, renamed.new_name),
+                title_column = CASE title_column WHEN renamed.old_name THEN renamed.new_name ELSE title_column END,
+                link_column = CASE link_column WHEN renamed.old_name THEN renamed.new_name ELSE link_column END,
+                column_numbers = column_numbers - renamed.old_name
+                    || jsonb_build_object(renamed.new_name, column_numbers -> renamed.old_name)
+            WHERE id = altered.id;
+        END LOOP;
+        -- The chunk table belongs to the source's owner. One that carries code of its former owner is not handed on:
+        -- the collection is then blocked, and rag.status says so.
+        IF altered.relowner <> altered.chunk_owner AND @extschema@.is_plain(altered.chunk_table) THEN
+            EXECUTE format('ALTER TABLE %s OWNER TO %I', altered.chunk_table, pg_get_userbyid(altered.relowner));
+        END IF;
+        -- Partitions may have been attached or detached.
+        IF altered.relkind = 'p' THEN
+            INSERT INTO @extschema@.queue (collection, key) VALUES (altered.id, NULL);
+        END IF;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION follow_renamed() IS 'Event trigger: when a column of a source is renamed, its collection follows';
-CREATE EVENT TRIGGER rag_follow_renamed ON ddl_command_end
-    WHEN TAG IN ('ALTER TABLE') EXECUTE FUNCTION follow_renamed();
-COMMENT ON EVENT TRIGGER rag_follow_renamed IS 'pg_ragent: when a column of a source is renamed, its collection follows';
+COMMENT ON FUNCTION follow_altered() IS 'Event trigger: when a source is altered (columns renamed, owner changed, partitions attached), its collection follows';
+CREATE EVENT TRIGGER rag_follow_altered ON ddl_command_end
+    WHEN TAG IN ('ALTER TABLE') EXECUTE FUNCTION follow_altered();
+COMMENT ON EVENT TRIGGER rag_follow_altered IS 'pg_ragent: when a source is altered, its collection follows';
 
 CREATE FUNCTION wake_before_drop() RETURNS event_trigger
     LANGUAGE c VOLATILE PARALLEL UNSAFE

@@ -6,8 +6,7 @@ use std::path::PathBuf;
 
 static EMBEDDING_MODEL: GucSetting<Option<CString>> =
     GucSetting::<Option<CString>>::new(Some(c"local/all-MiniLM-L6-v2"));
-static CHAT_MODEL: GucSetting<Option<CString>> =
-    GucSetting::<Option<CString>>::new(Some(c"local/extractive"));
+static CHAT_MODEL: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c"local/extractive"));
 static MODEL_DIR: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 
 /// `rag.worker`: whether background workers run.
@@ -63,11 +62,7 @@ pub fn chat_model() -> String {
 /// Where the models of server `local` are.
 pub fn model_dir() -> PathBuf {
     let set = text(&MODEL_DIR);
-    if set.is_empty() {
-        crate::pg::catalog::share_dir().join("pg_ragent").join("models")
-    } else {
-        PathBuf::from(set)
-    }
+    if set.is_empty() { crate::pg::catalog::share_dir().join("pg_ragent").join("models") } else { PathBuf::from(set) }
 }
 
 fn text(setting: &'static GucSetting<Option<CString>>) -> String {

@@ -31,7 +31,7 @@ extension_sql_file!("../sql/worker.sql", name = "worker", requires = ["agent"]);
 pub extern "C-unwind" fn _PG_init() {
     pg::backtrace::keep_out_of_errors();
     guc::register();
-    if pg::worker::is_preloading() {
+    if pg::worker::is_preloading() && !pg::worker::is_upgrading() {
         pg::worker::register_launcher();
     }
 }

@@ -1,7 +1,6 @@
 //! `rag.ask` and `rag.answer`: drives the agent of `ragent_core` in a backend.
 
 use super::search::{self, Found, Wanted};
-use super::readable_collections;
 use crate::error::{Error, Result};
 use crate::pg::{role, xact};
 use crate::provider::{self, ModelName};
@@ -29,7 +28,7 @@ const MAX_QUESTION: usize = 100_000;
 /// Answers a question and records the run, where the transaction may write.
 pub fn answer(question: &str, collection: Option<&str>, chat_model: Option<&str>) -> Result<Run> {
     check_question(question)?;
-    let collections = readable_collections(collection)?;
+    let collections = search::usable_collections(collection)?;
     let model = match chat_model {
         Some(model) => ModelName::parse(model)?,
         None => ModelName::parse(&crate::guc::chat_model())?,
@@ -73,10 +72,7 @@ fn check_question(question: &str) -> Result<()> {
 }
 
 fn tool(c: &Collection) -> SearchTool {
-    let description = c
-        .description
-        .clone()
-        .unwrap_or_else(|| format!("rows of the table {}", c.source_name));
+    let description = c.description.clone().unwrap_or_else(|| format!("rows of the table {}", c.source_name));
     SearchTool { collection: c.name.clone(), description }
 }
 
@@ -87,9 +83,7 @@ fn drive(agent: &mut Agent, collections: &[Collection], model: &ModelName) -> Re
         let started = Instant::now();
         input = match effect {
             Effect::Done(answer) => return Ok(answer),
-            Effect::CallModel(request) => {
-                Input::Model(without_nul(provider::chat(model, &request, role::current())?))
-            }
+            Effect::CallModel(request) => Input::Model(without_nul(provider::chat(model, &request, role::current())?)),
             Effect::Search(calls) => Input::Searched(run_searches(collections, &calls)?),
         };
         agent.record_latency(started.elapsed().as_secs_f64() * 1000.0);
@@ -123,9 +117,7 @@ fn run_searches(collections: &[Collection], calls: &[SearchCall]) -> Result<Vec<
     Ok(found
         .into_iter()
         .zip(calls)
-        .map(|(found, call)| SearchResult {
-            hits: found.into_iter().take(call.k as usize).map(hit).collect(),
-        })
+        .map(|(found, call)| SearchResult { hits: found.into_iter().take(call.k as usize).map(hit).collect() })
         .collect())
 }
 

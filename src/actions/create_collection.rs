@@ -1,7 +1,7 @@
 //! `rag.create_collection`: everything is checked before anything is made.
 
 use crate::error::{Error, Result};
-use crate::pg::{catalog, role};
+use crate::pg::{catalog, role, xact};
 use crate::provider::{self, ModelName, excerpt};
 use crate::store::collection::{self, MAX_HALFVEC_INDEX, NewCollection};
 use crate::store::source::{self, Source};
@@ -47,8 +47,22 @@ const MAX_IDENTIFIER: usize = 63;
 /// Errors: 22023 bad argument, 42501 not the owner, 42P07/42710 name taken, 42703 unknown column, 42809 not a table,
 /// 42P16 no primary key, and those of the model.
 pub fn create(request: Request) -> Result<String> {
+    if xact::has_fixed_snapshot() {
+        return Err(Error::new(
+            PgSqlErrorCode::ERRCODE_ACTIVE_SQL_TRANSACTION,
+            "rag.create_collection cannot run in a REPEATABLE READ or SERIALIZABLE transaction",
+            "Rows committed since its snapshot would be missed. Call it outside of that transaction.",
+        ));
+    }
     let name = request.name.trim().to_owned();
     check_name(&name)?;
+    if collection::by_name(&name, role::current()).is_some() {
+        return Err(Error::new(
+            PgSqlErrorCode::ERRCODE_DUPLICATE_OBJECT,
+            format!("collection \"{name}\" already exists"),
+            "Choose another name, or drop it first: SELECT rag.drop_collection(…).",
+        ));
+    }
     let source = check_source(request.source)?;
     let content = check_columns(&source, "content", request.content)?;
     if content.is_empty() {
@@ -62,13 +76,6 @@ pub fn create(request: Request) -> Result<String> {
         check_column(&source, column)?;
     }
     let (chunk_schema, chunk_name) = check_chunk_table(&source, &name, request.chunk_table.as_deref())?;
-    if collection::by_name(&name, role::current()).is_some() {
-        return Err(Error::new(
-            PgSqlErrorCode::ERRCODE_DUPLICATE_OBJECT,
-            format!("collection \"{name}\" already exists"),
-            "Choose another name, or drop it first: SELECT rag.drop_collection(…).",
-        ));
-    }
     let model = ModelName::parse(&request.embedding_model.unwrap_or_else(crate::guc::embedding_model))?;
     let sizes = Sizes::check(request.chunk_tokens, request.chunk_overlap, request.dimensions)?;
     // The worker asks the model as the owner, so the owner must be allowed to.
@@ -141,6 +148,13 @@ fn check_source(oid: pg_sys::Oid) -> Result<Source> {
             format!("Ask its owner, {}, or a superuser.", role::name(source.owner)),
         ));
     }
+    if source.shares_rows {
+        return Err(Error::new(
+            PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED,
+            format!("{table} is a partition, or has parents or children by inheritance"),
+            "Rows that come through another table would be missed. Register the partitioned table itself; tables in inheritance cannot be registered.",
+        ));
+    }
     if source.key.is_empty() {
         return Err(Error::new(
             PgSqlErrorCode::ERRCODE_INVALID_TABLE_DEFINITION,
@@ -162,10 +176,7 @@ fn check_columns(source: &Source, role: &str, names: Vec<Option<String>>) -> Res
     let mut checked: Vec<String> = Vec::new();
     for name in names {
         let Some(name) = name else {
-            return Err(Error::bad_argument(
-                format!("{role} has a null element"),
-                "Give column names only.",
-            ));
+            return Err(Error::bad_argument(format!("{role} has a null element"), "Give column names only."));
         };
         check_column(source, &name)?;
         if checked.contains(&name) {
@@ -181,10 +192,10 @@ fn check_columns(source: &Source, role: &str, names: Vec<Option<String>>) -> Res
 }
 
 fn check_column(source: &Source, name: &str) -> Result<()> {
-    if source.columns.iter().any(|c| c == name) {
+    if source.columns.iter().any(|c| c.name == name) {
         return Ok(());
     }
-    let names: Vec<&str> = source.columns.iter().map(String::as_str).collect();
+    let names: Vec<&str> = source.columns.iter().map(|c| c.name.as_str()).collect();
     Err(Error::new(
         PgSqlErrorCode::ERRCODE_UNDEFINED_COLUMN,
         format!("column \"{}\" of {} does not exist", excerpt(name), source.qualified_name),
@@ -276,7 +287,9 @@ impl Sizes {
         {
             return Err(Error::bad_argument(
                 format!("chunk_tokens is {n}"),
-                format!("Give a number between {MIN_CHUNK_TOKENS} and {MAX_CHUNK_TOKENS}; the default is {DEFAULT_CHUNK_TOKENS}."),
+                format!(
+                    "Give a number between {MIN_CHUNK_TOKENS} and {MAX_CHUNK_TOKENS}; the default is {DEFAULT_CHUNK_TOKENS}."
+                ),
             ));
         }
         let most = tokens.unwrap_or(DEFAULT_CHUNK_TOKENS) / 2;
@@ -315,12 +328,7 @@ impl Sizes {
 }
 
 /// The length of the model's vectors: what its files say, what the caller says, or, asked for one, what it gives.
-fn dimensions(
-    model: &ModelName,
-    known: Option<usize>,
-    given: Option<i32>,
-    role: pg_sys::Oid,
-) -> Result<i32> {
+fn dimensions(model: &ModelName, known: Option<usize>, given: Option<i32>, role: pg_sys::Oid) -> Result<i32> {
     let found = match (known, given) {
         (Some(known), Some(given)) if known != given as usize => {
             return Err(Error::bad_argument(
@@ -340,7 +348,9 @@ fn dimensions(
         _ => Err(Error::new(
             PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED,
             format!("model \"{model}\" has vectors of {found} dimensions, more than an index can hold"),
-            format!("Choose a model with at most {MAX_HALFVEC_INDEX} dimensions, or one that can shorten its vectors: dimensions => …, with the server's option send_dimensions 'true'."),
+            format!(
+                "Choose a model with at most {MAX_HALFVEC_INDEX} dimensions, or one that can shorten its vectors: dimensions => …, with the server's option send_dimensions 'true'."
+            ),
         )),
     }
 }

@@ -1,6 +1,6 @@
 //! `rag.search`: the nearest chunks the invoking role may see.
 
-use super::{readable_collection, readable_collections};
+use super::readable_collections;
 use crate::error::{Error, Result};
 use crate::pg::{role, spi};
 use crate::provider::{self, ModelName};
@@ -71,20 +71,34 @@ impl Wanted {
 /// Searches by text, in the named collection or in all the role may read.
 pub fn by_text(query: &str, collection: Option<&str>, wanted: Wanted) -> Result<Vec<Found>> {
     check_query(query)?;
-    let collections = readable_collections(collection)?;
+    let collections = usable_collections(collection)?;
     let queries: Vec<(usize, &str)> = (0..collections.len()).map(|i| (i, query)).collect();
-    let mut found: Vec<Found> =
-        by_texts(&collections, &queries, wanted)?.into_iter().flatten().collect();
+    let mut found: Vec<Found> = by_texts(&collections, &queries, wanted)?.into_iter().flatten().collect();
     best(&mut found, wanted.k);
     Ok(found)
 }
 
+/// The named collection, or all the role may read. Of all, those that cannot be searched now are left out with a
+/// warning: somebody else's broken table must not keep a role from searching its own.
+pub fn usable_collections(name: Option<&str>) -> Result<Vec<Collection>> {
+    let mut collections = readable_collections(name)?;
+    if name.is_some() {
+        collections[0].check()?;
+        return Ok(collections);
+    }
+    collections.retain(|c| match c.check() {
+        Ok(()) => true,
+        Err(e) => {
+            pgrx::warning!("{e}");
+            false
+        }
+    });
+    Ok(collections)
+}
+
 /// Several searches at once, each a collection's place and a text: every model is asked once for all its texts.
-pub fn by_texts(
-    collections: &[Collection],
-    searches: &[(usize, &str)],
-    wanted: Wanted,
-) -> Result<Vec<Vec<Found>>> {
+/// Where one of several models cannot be asked, its collections give nothing, with a warning.
+pub fn by_texts(collections: &[Collection], searches: &[(usize, &str)], wanted: Wanted) -> Result<Vec<Vec<Found>>> {
     let mut by_model: HashMap<(&str, i32), Vec<&str>> = HashMap::new();
     for &(c, query) in searches {
         let texts = by_model.entry((&collections[c].embedding_model, collections[c].dimensions)).or_default();
@@ -92,11 +106,26 @@ pub fn by_texts(
             texts.push(query);
         }
     }
+    let models = by_model.len();
+    let mut failed = Vec::new();
     let mut vectors: HashMap<(&str, i32, &str), Vec<f32>> = HashMap::new();
     for ((model, dimensions), texts) in by_model {
-        let name = ModelName::parse(model)?;
-        let embedded = provider::embed(&name, &texts, Some(dimensions as usize), role::current())?;
-        vectors.extend(texts.iter().map(|t| (model, dimensions, *t)).zip(embedded));
+        let embedded = ModelName::parse(model)
+            .and_then(|name| provider::embed(&name, &texts, Some(dimensions as usize), role::current()));
+        match embedded {
+            Ok(embedded) => {
+                vectors.extend(texts.iter().map(|t| (model, dimensions, *t)).zip(embedded));
+            }
+            Err(e) => failed.push((model, e)),
+        }
+    }
+    if failed.len() == models
+        && let Some((_, e)) = failed.pop()
+    {
+        return Err(e);
+    }
+    for (model, e) in failed {
+        pgrx::warning!("collections of model \"{model}\" are left out: {e}");
     }
     searches
         .iter()
@@ -104,7 +133,7 @@ pub fn by_texts(
             let collection = &collections[c];
             let key = (collection.embedding_model.as_str(), collection.dimensions, query);
             match vectors.get(&key) {
-                Some(vector) => one(collection, vector, wanted),
+                Some(vector) => Ok(one(collection, vector, wanted)),
                 None => Ok(vec![]),
             }
         })
@@ -119,9 +148,10 @@ pub fn by_vector(query: &[f32], collection: Option<&str>, wanted: Wanted) -> Res
             "A vector without direction has no nearest neighbours by cosine.",
         ));
     }
-    let collections = match collection {
-        Some(name) => {
-            let c = readable_collection(name)?;
+    let mut collections = usable_collections(collection)?;
+    match collection {
+        Some(_) => {
+            let c = &collections[0];
             if c.dimensions as usize != query.len() {
                 return Err(Error::new(
                     PgSqlErrorCode::ERRCODE_DATA_EXCEPTION,
@@ -129,18 +159,10 @@ pub fn by_vector(query: &[f32], collection: Option<&str>, wanted: Wanted) -> Res
                     format!("Embed the query with the collection's model, {}.", c.embedding_model),
                 ));
             }
-            vec![c]
         }
-        None => {
-            let mut all = readable_collections(None)?;
-            all.retain(|c| c.dimensions as usize == query.len());
-            all
-        }
-    };
-    let mut found = Vec::new();
-    for c in &collections {
-        found.extend(one(c, query, wanted)?);
+        None => collections.retain(|c| c.dimensions as usize == query.len()),
     }
+    let mut found: Vec<Found> = collections.iter().flat_map(|c| one(c, query, wanted)).collect();
     best(&mut found, wanted.k);
     Ok(found)
 }
@@ -159,10 +181,7 @@ fn best(found: &mut Vec<Found>, k: usize) {
 }
 
 /// One collection, one vector: candidates by the index, widened until `k` visible ones are found or none are left.
-fn one(c: &Collection, query: &[f32], wanted: Wanted) -> Result<Vec<Found>> {
-    if c.source_name.is_empty() || c.chunk_table.is_empty() {
-        return Ok(vec![]);
-    }
+fn one(c: &Collection, query: &[f32], wanted: Wanted) -> Vec<Found> {
     let mut limit = wanted.k;
     while limit <= MAX_INDEX_CANDIDATES {
         let candidates = search::nearest(c, query, limit);
@@ -170,7 +189,7 @@ fn one(c: &Collection, query: &[f32], wanted: Wanted) -> Result<Vec<Found>> {
         let worst = candidates.last().map_or(2.0, |c| c.distance);
         let found = visible(c, candidates, wanted);
         if found.len() >= wanted.k || wanted.min_score.is_some_and(|min| 1.0 - worst < min) {
-            return Ok(found);
+            return found;
         }
         // An index scan that ends early proves little: entries of dead rows and its own bounds make it short.
         if exhausted {
@@ -178,7 +197,7 @@ fn one(c: &Collection, query: &[f32], wanted: Wanted) -> Result<Vec<Found>> {
         }
         limit = (limit * 4).max(64);
     }
-    Ok(exact(c, query, wanted))
+    exact(c, query, wanted)
 }
 
 fn exact(c: &Collection, query: &[f32], wanted: Wanted) -> Vec<Found> {
@@ -202,12 +221,9 @@ fn exact(c: &Collection, query: &[f32], wanted: Wanted) -> Vec<Found> {
 
 /// The first `k` candidates whose row the current role may see.
 fn visible(c: &Collection, candidates: Vec<Candidate>, wanted: Wanted) -> Vec<Found> {
-    let good: Vec<Candidate> = candidates
-        .into_iter()
-        .filter(|c| wanted.min_score.is_none_or(|min| 1.0 - c.distance >= min))
-        .collect();
-    let keys: Vec<String> = good.iter().map(|c| c.key.clone()).collect();
-    let rows = search::visible(c, &keys);
+    let good: Vec<Candidate> =
+        candidates.into_iter().filter(|c| wanted.min_score.is_none_or(|min| 1.0 - c.distance >= min)).collect();
+    let rows = search::visible(c, &good);
     good.into_iter()
         .zip(rows)
         .filter_map(|(candidate, row)| row.map(|row| found(c, candidate, row)))

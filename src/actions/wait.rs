@@ -27,6 +27,8 @@ pub fn until_current(collection: Option<&str>, timeout: Duration) -> Result<bool
     }
     let ids: Vec<i32> = readable_collections(collection)?.iter().map(|c| c.id).collect();
     let up_to = spi::with_latest_snapshot(|| queue::last_id(&ids));
+    // It may not have been told of all: of rows that a prepared transaction brought, say.
+    crate::pg::wake::now();
     let begin = Instant::now();
     let mut told = begin;
     let mut without_worker: Option<Instant> = None;

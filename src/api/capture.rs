@@ -14,7 +14,7 @@ type TriggerResult<'a> = Result<Option<PgHeapTuple<'a, AllocatedByPostgres>>, Er
 fn capture<'a>(trigger: &'a pgrx::PgTrigger<'a>) -> TriggerResult<'a> {
     let call = TriggerCall::new(trigger);
     let id = call.arguments().first().and_then(|a| a.parse().ok()).unwrap_or(-1);
-    let collection = collection::by_id(id).filter(|c| queue::belongs_to(c, call.relation()));
+    let collection = collection::by_id_now(id).filter(|c| queue::belongs_to(c, call.relation()));
     match collection {
         Some(collection) => queue::capture(&collection, &call),
         // A copy of the table's definition (LIKE … INCLUDING ALL does not copy triggers, a restore without the

@@ -8,16 +8,7 @@ use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
 /// The columns of `rag.search`.
-type Row = (
-    String,
-    JsonB,
-    i32,
-    String,
-    Option<String>,
-    Option<String>,
-    Option<JsonB>,
-    f64,
-);
+type Row = (String, JsonB, i32, String, Option<String>, Option<String>, Option<JsonB>, f64);
 
 #[pg_extern(sql = false)]
 #[allow(clippy::type_complexity)]
@@ -76,14 +67,5 @@ fn search_vector(
 }
 
 fn row(f: Found) -> Row {
-    (
-        f.collection,
-        json(&f.key),
-        f.chunk,
-        f.content,
-        f.title,
-        f.link,
-        f.metadata.as_deref().map(json),
-        f.score,
-    )
+    (f.collection, json(&f.key), f.chunk, f.content, f.title, f.link, f.metadata.as_deref().map(json), f.score)
 }

@@ -1,4 +1,4 @@
-//! `rag.start_worker`, `rag.wait_until_current`, `rag.retry_failures`, `rag.source_rows`.
+//! `rag.start_worker`, `rag.wait_until_current`, `rag.retry_failures`, `rag.row_counts`.
 
 use super::required;
 use crate::actions::{self, wait};
@@ -6,7 +6,6 @@ use crate::error::Error;
 use crate::pg::{role, wake, worker};
 use crate::store::{collection, queue, source};
 use pgrx::datum::Interval;
-use pgrx::pg_sys;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use std::time::Duration;
@@ -21,10 +20,7 @@ fn start_worker() -> Result<bool, ErrorReport> {
 }
 
 #[pg_extern(sql = false)]
-fn wait_until_current(
-    collection: Option<String>,
-    timeout: Option<Interval>,
-) -> Result<bool, ErrorReport> {
+fn wait_until_current(collection: Option<String>, timeout: Option<Interval>) -> Result<bool, ErrorReport> {
     let timeout = required(timeout, "timeout")?;
     let microseconds = timeout.as_micros();
     let timeout = u64::try_from(microseconds).map(Duration::from_micros).map_err(|_| {
@@ -41,16 +37,17 @@ fn retry_failures(collection: Option<String>) -> Result<i64, ErrorReport> {
             actions::must_own(&c)?;
             vec![c.id]
         }
-        None => collection::all(role::current())
-            .iter()
-            .filter(|c| actions::must_own(c).is_ok())
-            .map(|c| c.id)
-            .collect(),
+        None => {
+            collection::all(role::current()).iter().filter(|c| actions::must_own(c).is_ok()).map(|c| c.id).collect()
+        }
     };
     Ok(queue::retry_failures(&ids))
 }
 
 #[pg_extern(sql = false)]
-fn source_rows(source: pg_sys::Oid) -> Result<Option<i64>, ErrorReport> {
-    Ok(source::row_count(source))
+fn row_counts(
+    collection: i32,
+) -> Result<TableIterator<'static, (name!(rows, Option<i64>), name!(chunks, Option<i64>))>, ErrorReport> {
+    let counts = collection::by_id_as(collection, role::current()).and_then(|c| source::row_counts(&c));
+    Ok(TableIterator::once((counts.map(|c| c.0), counts.map(|c| c.1))))
 }

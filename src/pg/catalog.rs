@@ -99,3 +99,12 @@ pub fn is_built_in_type(oid: pg_sys::Oid) -> bool {
         innermost.to_u32() < pg_sys::FirstNormalObjectId
     }
 }
+
+/// Makes `dependent` go when `referenced` is dropped, without CASCADE.
+pub fn depend_on(dependent: pg_sys::Oid, referenced: pg_sys::Oid) {
+    let address = |oid| pg_sys::ObjectAddress { classId: pg_sys::RelationRelationId, objectId: oid, objectSubId: 0 };
+    // SAFETY: both addresses name relations that exist and live for the call.
+    unsafe {
+        pg_sys::recordDependencyOn(&address(dependent), &address(referenced), pg_sys::DependencyType::DEPENDENCY_AUTO);
+    }
+}

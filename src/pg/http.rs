@@ -80,8 +80,7 @@ impl Default for InFlight {
 impl InFlight {
     /// Starts a request. `tag` comes back with its result.
     pub fn submit(&mut self, tag: usize, request: Request) -> Result<(), HttpError> {
-        let io = IoThread::get()
-            .map_err(|e| HttpError::Request(format!("could not start the I/O thread: {e}")))?;
+        let io = IoThread::get().map_err(|e| HttpError::Request(format!("could not start the I/O thread: {e}")))?;
         let client = client(request.connect_timeout)?;
         let (abort, aborted) = oneshot::channel();
         let sender = self.sender.clone();
@@ -171,9 +170,7 @@ async fn exchange(client: reqwest::Client, request: Request) -> Result<Response,
     let started = Instant::now();
     let (timeout, connect_timeout) = (request.timeout, request.connect_timeout);
     match tokio::time::timeout(timeout, send(client, request)).await {
-        Ok(Err(HttpError::Timeout(_))) => {
-            Err(HttpError::Timeout(started.elapsed().min(connect_timeout).as_secs_f64()))
-        }
+        Ok(Err(HttpError::Timeout(_))) => Err(HttpError::Timeout(started.elapsed().min(connect_timeout).as_secs_f64())),
         Ok(result) => result,
         Err(_) => Err(HttpError::Timeout(timeout.as_secs_f64())),
     }
@@ -193,11 +190,7 @@ async fn send(client: reqwest::Client, request: Request) -> Result<Response, Htt
     if status.is_redirection() {
         return Err(HttpError::Redirect(status.as_u16()));
     }
-    let retry_after = response
-        .headers()
-        .get("retry-after")
-        .and_then(|v| v.to_str().ok())
-        .map(str::to_owned);
+    let retry_after = response.headers().get("retry-after").and_then(|v| v.to_str().ok()).map(str::to_owned);
     let limit = request.max_response_bytes;
     if response.content_length().is_some_and(|n| n > limit as u64) {
         return Err(HttpError::TooLarge(limit));

@@ -43,13 +43,7 @@ pub fn wait(fd: Option<RawFd>, timeout: Option<Duration>) -> Woken {
     // SAFETY: MyLatch is valid in every process that reaches this code (backends and background workers);
     // the descriptor is open for as long as its owner, which is borrowed by the caller.
     let woken = unsafe {
-        let woken = pg_sys::WaitLatchOrSocket(
-            pg_sys::MyLatch,
-            events as i32,
-            socket,
-            milliseconds as _,
-            WAIT_EVENT,
-        );
+        let woken = pg_sys::WaitLatchOrSocket(pg_sys::MyLatch, events as i32, socket, milliseconds as _, WAIT_EVENT);
         pg_sys::ResetLatch(pg_sys::MyLatch);
         woken
     } as u32;

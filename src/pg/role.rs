@@ -1,7 +1,13 @@
 //! Acting as another role for a moment, and settings that hold for a moment.
 
 use pgrx::pg_sys;
-use std::ffi::CString;
+use std::ffi::{CString, c_int};
+
+unsafe extern "C" {
+    // The variable behind the setting bytea_output (utils/bytea.h), which pgrx does not bind: 1 is hex.
+    static bytea_output: c_int;
+}
+const BYTEA_OUTPUT_HEX: c_int = 1;
 
 /// While it lives, the current user is another role. Dropped, also by an error's unwinding, everything is as before.
 pub struct ActingAs {
@@ -31,6 +37,13 @@ pub fn has_privileges_of(role: pg_sys::Oid) -> bool {
     unsafe { pg_sys::has_privs_of_role(current(), role) }
 }
 
+/// Whether policies decide which rows of a table the current role sees.
+pub fn is_under_row_security(table: pg_sys::Oid) -> bool {
+    // SAFETY: a catalog look-up inside a transaction; with noError it raises nothing when row_security is off.
+    let state = unsafe { pg_sys::check_enable_rls(table, pg_sys::InvalidOid, true) };
+    state == pg_sys::CheckEnableRlsResult::RLS_ENABLED as i32
+}
+
 /// The name of a role, for messages and for the records of runs.
 pub fn name(role: pg_sys::Oid) -> String {
     // SAFETY: with noerr = true the result is NULL or a palloc'd string.
@@ -50,12 +63,30 @@ impl ActingAs {
         Self::switch(SUPERUSER, pg_sys::SECURITY_LOCAL_USERID_CHANGE as i32)
     }
 
-    /// A table owner, restricted as maintenance is: code of theirs that runs now cannot escape into this session.
+    /// A table owner, restricted as maintenance is: code of theirs that runs now cannot escape into this session. As in
+    /// foreign-key checks, FORCE ROW LEVEL SECURITY does not hide the owner's own rows.
     pub fn restricted(owner: pg_sys::Oid) -> Self {
         Self::switch(
             owner,
-            (pg_sys::SECURITY_LOCAL_USERID_CHANGE | pg_sys::SECURITY_RESTRICTED_OPERATION) as i32,
+            (pg_sys::SECURITY_LOCAL_USERID_CHANGE
+                | pg_sys::SECURITY_RESTRICTED_OPERATION
+                | pg_sys::SECURITY_NOFORCE_RLS) as i32,
         )
+    }
+
+    /// The current role itself, restricted and unable to write, while policies of other people's tables are asked on its
+    /// behalf. Its own search_path holds, since policies may rely on it.
+    pub fn guarded_self() -> Self {
+        let guard = Self::enter(
+            current(),
+            (pg_sys::SECURITY_LOCAL_USERID_CHANGE | pg_sys::SECURITY_RESTRICTED_OPERATION) as i32,
+        );
+        settle_row_security();
+        settle_output();
+        if super::xact::may_write() {
+            set_locally("transaction_read_only", "on");
+        }
+        guard
     }
 
     /// A table owner that creates objects.
@@ -64,6 +95,14 @@ impl ActingAs {
     }
 
     fn switch(role: pg_sys::Oid, flags: i32) -> Self {
+        let guard = Self::enter(role, flags);
+        set_locally("search_path", "pg_catalog, pg_temp");
+        settle_row_security();
+        settle_output();
+        guard
+    }
+
+    fn enter(role: pg_sys::Oid, flags: i32) -> Self {
         let mut user = pg_sys::InvalidOid;
         let mut context = 0;
         // SAFETY: the saved values are put back by Drop; PostgreSQL also puts them back when a (sub)transaction
@@ -73,13 +112,35 @@ impl ActingAs {
             pg_sys::SetUserIdAndSecContext(role, context | flags);
             pg_sys::NewGUCNestLevel()
         };
-        let guard = Self { user, context, nest_level };
-        set_locally("search_path", "pg_catalog, pg_temp");
-        // SAFETY: reads a static.
-        if unsafe { !pg_sys::row_security } {
-            set_locally("row_security", "on");
-        }
-        guard
+        Self { user, context, nest_level }
+    }
+}
+
+/// With row_security off (as pg_dump's scripts set it) a statement that a policy concerns is an error.
+fn settle_row_security() {
+    // SAFETY: reads a static.
+    if unsafe { !pg_sys::row_security } {
+        set_locally("row_security", "on");
+    }
+}
+
+/// Keys travel as text: everybody writes and reads them alike, whatever a session's own styles are.
+fn settle_output() {
+    // SAFETY: reads statics.
+    let (dates, intervals, digits, bytes) =
+        unsafe { (pg_sys::DateStyle, pg_sys::IntervalStyle, pg_sys::extra_float_digits, bytea_output) };
+    if dates != pg_sys::USE_ISO_DATES as i32 {
+        set_locally("DateStyle", "ISO");
+    }
+    if intervals != pg_sys::INTSTYLE_POSTGRES as i32 {
+        set_locally("IntervalStyle", "postgres");
+    }
+    // 1 and above give the shortest exact text.
+    if digits < 1 {
+        set_locally("extra_float_digits", "1");
+    }
+    if bytes != BYTEA_OUTPUT_HEX {
+        set_locally("bytea_output", "hex");
     }
 }
 
@@ -101,6 +162,14 @@ impl Settings {
     pub fn new() -> Self {
         // SAFETY: closed by Drop, or by the abort of the transaction.
         Self { nest_level: unsafe { pg_sys::NewGUCNestLevel() } }
+    }
+
+    /// The settings under which rows are captured, whatever the writer's session has.
+    pub fn for_capture() -> Self {
+        let settings = Self::new();
+        settle_row_security();
+        settle_output();
+        settings
     }
 
     /// Sets one.
@@ -131,11 +200,7 @@ pub fn setting(name: &str) -> Option<String> {
     // SAFETY: missing_ok; the string belongs to the GUC machinery and is copied at once.
     unsafe {
         let value = pg_sys::GetConfigOption(name.as_ptr(), true, false);
-        if value.is_null() {
-            None
-        } else {
-            Some(std::ffi::CStr::from_ptr(value).to_string_lossy().into_owned())
-        }
+        if value.is_null() { None } else { Some(std::ffi::CStr::from_ptr(value).to_string_lossy().into_owned()) }
     }
 }
 

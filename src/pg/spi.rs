@@ -5,7 +5,7 @@
 
 use pgrx::datum::DatumWithOid;
 use pgrx::{FromDatum, IntoDatum, pg_sys};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::marker::PhantomData;
@@ -45,12 +45,33 @@ pub type Arg<'a> = DatumWithOid<'a>;
 
 /// Connects, runs `f`, disconnects. A PostgreSQL error in between is cleaned up by its (sub)transaction's abort.
 pub fn connect<R>(f: impl FnOnce(&Spi<'_>) -> R) -> R {
+    let _depth = Depth::enter();
     // SAFETY: SPI_connect and SPI_finish are paired; on an error raised by `f` PostgreSQL itself resets the stack.
     unsafe {
         pg_sys::SPI_connect();
         let result = f(&Spi { connection: PhantomData });
         pg_sys::SPI_finish();
         result
+    }
+}
+
+thread_local! {
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+}
+
+/// How many connections are open inside one another: a statement can run somebody's function that calls us again.
+struct Depth;
+
+impl Depth {
+    fn enter() -> Self {
+        DEPTH.set(DEPTH.get() + 1);
+        Self
+    }
+}
+
+impl Drop for Depth {
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
     }
 }
 
@@ -65,11 +86,12 @@ pub fn with_latest_snapshot<R>(f: impl FnOnce() -> R) -> R {
     }
 }
 
-/// A kept plan, found again by its text and argument types.
+/// A kept plan, found again by its text, its argument types and what its transition tables are rows of.
 #[derive(PartialEq, Eq, Hash)]
 struct PlanKey {
     sql: String,
     types: Vec<u32>,
+    relation: u32,
 }
 
 thread_local! {
@@ -83,13 +105,21 @@ const MAX_PLANS: usize = 256;
 impl<'c> Spi<'c> {
     /// Runs a statement and returns its rows. The plan is kept.
     pub fn query(&self, mode: Mode, sql: &str, args: &[Arg<'_>]) -> Rows<'c> {
-        let plan = kept_plan(sql, args);
+        self.execute(mode, sql, args, pg_sys::InvalidOid)
+    }
+
+    /// Runs a statement over the transition tables of `relation`. The same text over another table's is another plan.
+    pub fn run_for_relation(&self, relation: pg_sys::Oid, sql: &str, args: &[Arg<'_>]) {
+        self.execute(Mode::Write, sql, args, relation);
+    }
+
+    fn execute(&self, mode: Mode, sql: &str, args: &[Arg<'_>], relation: pg_sys::Oid) -> Rows<'c> {
+        let plan = kept_plan(sql, args, relation);
         let (mut values, nulls) = values(args);
         // SAFETY: plan is live (kept), and values and nulls have as many entries as the plan has arguments, since it
         // is found by its argument types.
-        let code = unsafe {
-            pg_sys::SPI_execute_plan(plan, values.as_mut_ptr(), nulls.as_ptr(), mode == Mode::Read, 0)
-        };
+        let code =
+            unsafe { pg_sys::SPI_execute_plan(plan, values.as_mut_ptr(), nulls.as_ptr(), mode == Mode::Read, 0) };
         self.result(code, sql)
     }
 
@@ -108,12 +138,11 @@ impl<'c> Spi<'c> {
 
     /// Opens a cursor over a read-only statement.
     pub fn cursor(&self, sql: &str, args: &[Arg<'_>]) -> Cursor<'c> {
-        let plan = kept_plan(sql, args);
+        let plan = kept_plan(sql, args, pg_sys::InvalidOid);
         let (mut values, nulls) = values(args);
-        // SAFETY: as in `query`.
-        let portal = unsafe {
-            pg_sys::SPI_cursor_open(std::ptr::null(), plan, values.as_mut_ptr(), nulls.as_ptr(), true)
-        };
+        // SAFETY: as in `execute`.
+        let portal =
+            unsafe { pg_sys::SPI_cursor_open(std::ptr::null(), plan, values.as_mut_ptr(), nulls.as_ptr(), true) };
         Cursor { portal, connection: PhantomData }
     }
 
@@ -127,13 +156,7 @@ impl<'c> Spi<'c> {
     fn result(&self, code: i32, sql: &str) -> Rows<'c> {
         assert!(code >= 0, "SPI failed with {code} at: {sql}");
         // SAFETY: SPI_tuptable and SPI_processed belong to the call just made.
-        unsafe {
-            Rows {
-                table: pg_sys::SPI_tuptable,
-                len: pg_sys::SPI_processed as usize,
-                connection: PhantomData,
-            }
-        }
+        unsafe { Rows { table: pg_sys::SPI_tuptable, len: pg_sys::SPI_processed as usize, connection: PhantomData } }
     }
 }
 
@@ -149,11 +172,7 @@ impl<'c> Cursor<'c> {
         // SAFETY: the portal is open until `close`; the results belong to the call just made.
         unsafe {
             pg_sys::SPI_cursor_fetch(self.portal, true, count as _);
-            Rows {
-                table: pg_sys::SPI_tuptable,
-                len: pg_sys::SPI_processed as usize,
-                connection: PhantomData,
-            }
+            Rows { table: pg_sys::SPI_tuptable, len: pg_sys::SPI_processed as usize, connection: PhantomData }
         }
     }
 
@@ -164,9 +183,9 @@ impl<'c> Cursor<'c> {
     }
 }
 
-fn kept_plan(sql: &str, args: &[Arg<'_>]) -> pg_sys::SPIPlanPtr {
+fn kept_plan(sql: &str, args: &[Arg<'_>], relation: pg_sys::Oid) -> pg_sys::SPIPlanPtr {
     let types: Vec<u32> = args.iter().map(|a| a.oid().to_u32()).collect();
-    let key = PlanKey { sql: sql.to_owned(), types };
+    let key = PlanKey { sql: sql.to_owned(), types, relation: relation.to_u32() };
     PLANS.with(|plans| {
         if let Some(plan) = plans.borrow().get(&key) {
             return *plan;
@@ -179,10 +198,11 @@ fn kept_plan(sql: &str, args: &[Arg<'_>]) -> pg_sys::SPIPlanPtr {
         // SAFETY: a fresh plan, kept once.
         unsafe { pg_sys::SPI_keepplan(plan) };
         let mut plans = plans.borrow_mut();
-        if plans.len() >= MAX_PLANS {
+        // In the outermost connection no statement of ours is being executed; deeper, one is, and its plan must stay.
+        if plans.len() >= MAX_PLANS && DEPTH.get() == 1 {
             for (_, old) in plans.drain() {
-                // SAFETY: each was kept and is in no other place. Plans in execution are counted by PostgreSQL and
-                // survive until they end.
+                // SAFETY: each was kept, is in no other place and not in execution. A portal opened from one holds its
+                // own reference on the part it runs.
                 unsafe { pg_sys::SPI_freeplan(old) };
             }
         }
@@ -215,6 +235,36 @@ impl<'c> Rows<'c> {
     /// The only column of the first row.
     pub fn one<T: FromDatum + IntoDatum>(&self) -> Option<T> {
         self.first().and_then(|row| row.get(1))
+    }
+}
+
+impl Drop for Rows<'_> {
+    fn drop(&mut self) {
+        // While an error unwinds, the abort frees everything, and PostgreSQL may be in a state where we must not.
+        if !self.table.is_null() && !std::thread::panicking() {
+            // SAFETY: the table belongs to a connection that is still open; values read from it were copied.
+            unsafe { pg_sys::SPI_freetuptable(self.table) };
+        }
+    }
+}
+
+/// Runs `f` with a memory context of its own, so that what PostgreSQL allocates meanwhile is freed at its end.
+pub fn in_own_memory<R>(f: impl FnOnce() -> R) -> R {
+    // SAFETY: the context is switched to and back and deleted in pairs; an error in between leaves it to its parent.
+    unsafe {
+        // ALLOCSET_DEFAULT_SIZES: minimum 0, blocks from 8 kB to 8 MB.
+        let context = pg_sys::AllocSetContextCreateInternal(
+            pg_sys::CurrentMemoryContext,
+            c"pg_ragent".as_ptr(),
+            0,
+            8 * 1024,
+            8 * 1024 * 1024,
+        );
+        let before = pg_sys::MemoryContextSwitchTo(context);
+        let result = f();
+        pg_sys::MemoryContextSwitchTo(before);
+        pg_sys::MemoryContextDelete(context);
+        result
     }
 }
 

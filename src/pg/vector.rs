@@ -16,6 +16,9 @@ pub struct Vector(pub Vec<f32>);
 
 const HEADER: usize = 8;
 
+/// pgvector's VECTOR_MAX_DIM.
+pub const MAX_DIMENSIONS: usize = 16_000;
+
 thread_local! {
     static OID: Cell<pg_sys::Oid> = const { Cell::new(pg_sys::InvalidOid) };
 }
@@ -34,6 +37,7 @@ fn oid() -> pg_sys::Oid {
 
 impl IntoDatum for Vector {
     fn into_datum(self) -> Option<pg_sys::Datum> {
+        assert!((1..=MAX_DIMENSIONS).contains(&self.0.len()), "a vector has 1 to {MAX_DIMENSIONS} dimensions");
         let bytes = HEADER + 4 * self.0.len();
         // SAFETY: palloc gives `bytes` aligned bytes; header, dimension and values fill exactly these.
         unsafe {
@@ -52,11 +56,7 @@ impl IntoDatum for Vector {
 }
 
 impl FromDatum for Vector {
-    unsafe fn from_polymorphic_datum(
-        datum: pg_sys::Datum,
-        is_null: bool,
-        _type_oid: pg_sys::Oid,
-    ) -> Option<Self> {
+    unsafe fn from_polymorphic_datum(datum: pg_sys::Datum, is_null: bool, _type_oid: pg_sys::Oid) -> Option<Self> {
         if is_null {
             return None;
         }
@@ -98,6 +98,5 @@ unsafe impl SqlTranslatable for Vector {
     const TYPE_IDENT: &'static str = pgrx_resolved_type!(Vector);
     const TYPE_ORIGIN: TypeOrigin = TypeOrigin::External;
     const ARGUMENT_SQL: Result<SqlMappingRef, ArgumentError> = Ok(SqlMappingRef::literal("vector"));
-    const RETURN_SQL: Result<ReturnsRef, ReturnsError> =
-        Ok(ReturnsRef::One(SqlMappingRef::literal("vector")));
+    const RETURN_SQL: Result<ReturnsRef, ReturnsError> = Ok(ReturnsRef::One(SqlMappingRef::literal("vector")));
 }

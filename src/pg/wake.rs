@@ -16,6 +16,8 @@ pub fn at_commit() {
     }
     let start = !worker::is_running() && worker::may_start();
     xact::on_abort(|| PENDING.set(false));
+    // The rows come with COMMIT PREPARED, perhaps in another session: the worker looks for such by itself.
+    xact::on_prepare(|| PENDING.set(false));
     xact::on_commit(move || {
         PENDING.set(false);
         workers_of_this_database();
@@ -23,6 +25,11 @@ pub fn at_commit() {
             worker::start_for_this_database();
         }
     });
+}
+
+/// Wakes the worker of this database now.
+pub fn now() {
+    workers_of_this_database();
 }
 
 /// Sets the latch of every background process connected to this database.

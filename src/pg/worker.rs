@@ -15,9 +15,11 @@ pub const LAUNCHER_TYPE: &str = "pg_ragent launcher";
 /// A worker that ended by an error is started again after this long.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
-/// The two numbers of the advisory lock a database's worker holds ("rag\0", "wrkr" in ASCII).
+/// The lock a database's worker holds: an advisory one ("rag\0", "wrkr" in ASCII) of a kind that no SQL function can
+/// take (those have 1 or 2 in the fourth field).
 const LOCK_CLASS: u32 = 0x7261_6700;
 const LOCK_OBJECT: u32 = 0x7772_6b72;
+const LOCK_KIND: u16 = 0x7261;
 
 /// Registers the launcher. Only while the library is being preloaded.
 pub fn register_launcher() {
@@ -54,17 +56,16 @@ pub fn start_for_this_database() -> bool {
 /// Whether this server may run workers: not during pg_upgrade, not on a standby.
 pub fn may_start() -> bool {
     // SAFETY: reads statics and shared state.
-    unsafe { !pg_sys::IsBinaryUpgrade && !pg_sys::RecoveryInProgress() && crate::guc::WORKER.get() }
+    unsafe { !pg_sys::RecoveryInProgress() && !is_upgrading() && crate::guc::WORKER.get() }
 }
 
 fn lock_tag() -> pg_sys::LOCKTAG {
-    // As pg_try_advisory_lock(int4, int4) makes it: SET_LOCKTAG_ADVISORY(tag, database, key1, key2, 2).
     pg_sys::LOCKTAG {
         // SAFETY: reads a static.
         locktag_field1: unsafe { pg_sys::MyDatabaseId }.to_u32(),
         locktag_field2: LOCK_CLASS,
         locktag_field3: LOCK_OBJECT,
-        locktag_field4: 2,
+        locktag_field4: LOCK_KIND,
         locktag_type: pg_sys::LockTagType::LOCKTAG_ADVISORY as u8,
         locktag_lockmethodid: pg_sys::USER_LOCKMETHOD as u8,
     }
@@ -103,6 +104,31 @@ pub fn become_the_worker() -> bool {
         interrupt::sleep(Duration::from_millis(100));
     }
     false
+}
+
+/// Whether this process still holds the lock, taking it again if a table owner's code made the process give it up.
+pub fn is_still_the_worker() -> bool {
+    let tag = lock_tag();
+    let held = xact::transaction(|| {
+        let mode = pg_sys::ExclusiveLock as i32;
+        // SAFETY: inside a transaction. A lock that was held already is counted twice, so one count is given back.
+        unsafe {
+            match pg_sys::LockAcquire(&tag, mode, true, true) {
+                pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL => false,
+                pg_sys::LockAcquireResult::LOCKACQUIRE_OK => true,
+                _ => {
+                    pg_sys::LockRelease(&tag, mode, true);
+                    true
+                }
+            }
+        }
+    });
+    held.unwrap_or(false)
+}
+
+/// Whether transactions can be prepared in this server, so that rows may come without a commit that wakes the worker.
+pub fn may_have_prepared_transactions() -> bool {
+    super::role::setting("max_prepared_transactions").is_some_and(|n| n != "0")
 }
 
 thread_local! {
@@ -164,8 +190,15 @@ pub fn settle_settings() {
         (c"search_path", c"pg_catalog, pg_temp"),
         (c"default_transaction_read_only", c"off"),
         (c"default_transaction_isolation", c"read committed"),
-        (c"lock_timeout", c"0"),
+        // A lock on one table must not hold up the others: the collection is tried again later.
+        (c"lock_timeout", c"2000"),
         (c"row_security", c"on"),
+        (c"DateStyle", c"ISO"),
+        (c"IntervalStyle", c"postgres"),
+        (c"extra_float_digits", c"1"),
+        (c"bytea_output", c"hex"),
+        #[cfg(any(feature = "pg17", feature = "pg18"))]
+        (c"transaction_timeout", c"0"),
     ] {
         // SAFETY: NUL-terminated constants; SetConfigOption copies them. The values are valid, so it raises nothing.
         unsafe {
@@ -204,6 +237,12 @@ pub fn report_idle() {
         pg_sys::pgstat_report_stat(true);
         pg_sys::pgstat_report_activity(pg_sys::BackendState::STATE_IDLE, std::ptr::null());
     }
+}
+
+/// Whether pg_upgrade runs this server.
+pub fn is_upgrading() -> bool {
+    // SAFETY: reads a static.
+    unsafe { pg_sys::IsBinaryUpgrade }
 }
 
 /// Whether the postmaster is loading shared_preload_libraries right now.

@@ -70,8 +70,7 @@ fn open(model: &str) -> Result<Shared> {
         ));
     }
     let root = crate::guc::model_dir();
-    let fits = !model.starts_with('.')
-        && model.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
+    let fits = !model.starts_with('.') && model.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
     let dir = root.join(model);
     if !fits || !dir.is_dir() {
         return Err(missing(model, &root));
@@ -97,7 +96,8 @@ fn missing(model: &str, root: &std::path::Path) -> Error {
         .unwrap_or_default();
     names.sort();
     let hint = if names.is_empty() {
-        "There is no model in the directory rag.model_dir names; \"make install\" puts all-MiniLM-L6-v2 there.".to_owned()
+        "There is no model in the directory rag.model_dir names; \"make install\" puts all-MiniLM-L6-v2 there."
+            .to_owned()
     } else {
         format!("Models in the directory rag.model_dir names: {}.", names.join(", "))
     };

@@ -56,12 +56,7 @@ pub struct EmbeddingModelFacts {
 /// Embeds texts as `role`: one vector for each, in order, all of one dimension.
 ///
 /// Blank texts must have been refused before. Errors: those of [`resolve`], [`local`] and [`remote`].
-pub fn embed(
-    model: &ModelName,
-    texts: &[&str],
-    dimensions: Option<usize>,
-    role: pg_sys::Oid,
-) -> Result<Vec<Vec<f32>>> {
+pub fn embed(model: &ModelName, texts: &[&str], dimensions: Option<usize>, role: pg_sys::Oid) -> Result<Vec<Vec<f32>>> {
     let provider = resolve(model, role)?;
     let vectors = match provider.api {
         options::Api::Local => local::embed(&model.model, texts)?,

@@ -46,7 +46,10 @@ enum Kind {
     /// Absolute path of a file on the server.
     File,
     Seconds,
-    Count { min: u64, max: u64 },
+    Count {
+        min: u64,
+        max: u64,
+    },
     Bool,
 }
 
@@ -70,10 +73,25 @@ const OPTIONS: &[OptionSpec] = &[
     OptionSpec { name: "timeout", owners: SERVER, kind: Kind::Seconds, superuser_only: false },
     OptionSpec { name: "connect_timeout", owners: SERVER, kind: Kind::Seconds, superuser_only: false },
     OptionSpec { name: "max_retries", owners: SERVER, kind: Kind::Count { min: 0, max: 10 }, superuser_only: false },
-    OptionSpec { name: "max_batch_items", owners: SERVER, kind: Kind::Count { min: 1, max: 2048 }, superuser_only: false },
-    OptionSpec { name: "max_batch_tokens", owners: SERVER, kind: Kind::Count { min: 100, max: 10_000_000 }, superuser_only: false },
+    OptionSpec {
+        name: "max_batch_items",
+        owners: SERVER,
+        kind: Kind::Count { min: 1, max: 2048 },
+        superuser_only: false,
+    },
+    OptionSpec {
+        name: "max_batch_tokens",
+        owners: SERVER,
+        kind: Kind::Count { min: 100, max: 10_000_000 },
+        superuser_only: false,
+    },
     OptionSpec { name: "max_in_flight", owners: SERVER, kind: Kind::Count { min: 1, max: 64 }, superuser_only: false },
-    OptionSpec { name: "max_response_bytes", owners: SERVER, kind: Kind::Count { min: 1024, max: 1 << 30 }, superuser_only: false },
+    OptionSpec {
+        name: "max_response_bytes",
+        owners: SERVER,
+        kind: Kind::Count { min: 1024, max: 1 << 30 },
+        superuser_only: false,
+    },
     OptionSpec { name: "send_dimensions", owners: SERVER, kind: Kind::Bool, superuser_only: false },
 ];
 
@@ -83,10 +101,8 @@ const OPTIONS: &[OptionSpec] = &[
 /// needs a superuser, HV00B for one that is missing.
 pub fn validate(options: &BTreeMap<String, String>, owner: Owner, is_superuser: bool) -> Result<()> {
     for (name, value) in options {
-        let spec = OPTIONS
-            .iter()
-            .find(|o| o.name == name && o.owners.contains(&owner))
-            .ok_or_else(|| unknown(name, owner))?;
+        let spec =
+            OPTIONS.iter().find(|o| o.name == name && o.owners.contains(&owner)).ok_or_else(|| unknown(name, owner))?;
         if spec.superuser_only && !is_superuser {
             return Err(Error::denied(
                 format!("must be superuser to set option \"{name}\""),
@@ -102,9 +118,8 @@ pub fn validate(options: &BTreeMap<String, String>, owner: Owner, is_superuser: 
 }
 
 fn check_server(options: &BTreeMap<String, String>) -> Result<()> {
-    let missing = |message: &str, hint: &str| {
-        Err(Error::new(PgSqlErrorCode::ERRCODE_FDW_OPTION_NAME_NOT_FOUND, message, hint))
-    };
+    let missing =
+        |message: &str, hint: &str| Err(Error::new(PgSqlErrorCode::ERRCODE_FDW_OPTION_NAME_NOT_FOUND, message, hint));
     match options.get("api").and_then(|a| Api::parse(a)) {
         None => missing(
             "option \"api\" is required",
@@ -127,8 +142,7 @@ fn check_server(options: &BTreeMap<String, String>) -> Result<()> {
 }
 
 fn unknown(name: &str, owner: Owner) -> Error {
-    let valid: Vec<&str> =
-        OPTIONS.iter().filter(|o| o.owners.contains(&owner)).map(|o| o.name).collect();
+    let valid: Vec<&str> = OPTIONS.iter().filter(|o| o.owners.contains(&owner)).map(|o| o.name).collect();
     if name == "api_key" && owner == Owner::Server {
         return Error::new(
             PgSqlErrorCode::ERRCODE_FDW_INVALID_OPTION_NAME,
@@ -152,10 +166,7 @@ fn check(spec: &OptionSpec, value: &str) -> Result<()> {
     let name = spec.name;
     let bad = |hint: String| {
         // A secret's value is not repeated.
-        Err(Error::bad_argument(
-            format!("invalid value for option \"{name}\": \"{}\"", super::excerpt(value)),
-            hint,
-        ))
+        Err(Error::bad_argument(format!("invalid value for option \"{name}\": \"{}\"", super::excerpt(value)), hint))
     };
     match spec.kind {
         Kind::Api => match Api::parse(value) {
@@ -179,7 +190,11 @@ fn check(spec: &OptionSpec, value: &str) -> Result<()> {
             let fits = !value.is_empty()
                 && value.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
                 && !value.starts_with(|c: char| c.is_ascii_digit());
-            if fits { Ok(()) } else { bad("Give the name of an environment variable, for example OPENAI_API_KEY.".into()) }
+            if fits {
+                Ok(())
+            } else {
+                bad("Give the name of an environment variable, for example OPENAI_API_KEY.".into())
+            }
         }
         Kind::File => {
             if std::path::Path::new(value).is_absolute() {
@@ -211,10 +226,14 @@ fn check_url(value: &str) -> std::result::Result<(), &'static str> {
         return Err(FORM);
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("Leave user names and passwords out of the URL; every role can read it. Keys belong in a user mapping.");
+        return Err(
+            "Leave user names and passwords out of the URL; every role can read it. Keys belong in a user mapping.",
+        );
     }
     if url.query().is_some() || url.fragment().is_some() {
-        return Err("Leave out everything from \"?\" or \"#\" on; every role can read the URL, and keys belong in a user mapping.");
+        return Err(
+            "Leave out everything from \"?\" or \"#\" on; every role can read the URL, and keys belong in a user mapping.",
+        );
     }
     Ok(())
 }
@@ -230,10 +249,7 @@ pub fn parse_bool(value: &str) -> Option<bool> {
 
 /// Splits `name=value` as PostgreSQL stores options.
 pub fn split(stored: impl IntoIterator<Item = String>) -> BTreeMap<String, String> {
-    stored
-        .into_iter()
-        .filter_map(|o| o.split_once('=').map(|(n, v)| (n.to_owned(), v.to_owned())))
-        .collect()
+    stored.into_iter().filter_map(|o| o.split_once('=').map(|(n, v)| (n.to_owned(), v.to_owned()))).collect()
 }
 
 /// The protocol of a server whose options were checked when it was made.

@@ -23,12 +23,7 @@ pub struct Failure {
 }
 
 /// Embeds `texts` in as few requests as the server's limits allow, several under way at a time.
-pub fn embed(
-    provider: &Provider,
-    model: &str,
-    texts: &[&str],
-    dimensions: Option<usize>,
-) -> Result<Vec<Vec<f32>>> {
+pub fn embed(provider: &Provider, model: &str, texts: &[&str], dimensions: Option<usize>) -> Result<Vec<Vec<f32>>> {
     let batches = batches(provider, texts);
     let mut results: Vec<Option<Vec<Vec<f32>>>> = vec![None; batches.len()];
     let mut attempts = vec![0u32; batches.len()];
@@ -52,11 +47,7 @@ pub fn embed(
     }
     let vectors: Vec<Vec<f32>> = results.into_iter().flatten().flatten().collect();
     if let Some(odd) = vectors.iter().find(|v| v.len() != vectors[0].len()) {
-        return Err(reply_error(provider, &format!(
-            "vectors of {} and of {} dimensions",
-            vectors[0].len(),
-            odd.len()
-        )));
+        return Err(reply_error(provider, &format!("vectors of {} and of {} dimensions", vectors[0].len(), odd.len())));
     }
     Ok(vectors)
 }
@@ -68,9 +59,8 @@ pub fn chat(provider: &Provider, model: &str, chat: &ChatRequest) -> Result<Chat
     let mut attempt = 0;
     loop {
         let result = http::post(request(provider, url.clone(), body.clone()));
-        let reply = success(provider, result).and_then(|body| {
-            openai::parse_chat(&body).map_err(|e| protocol_failure(provider, &e.to_string()))
-        });
+        let reply = success(provider, result)
+            .and_then(|body| openai::parse_chat(&body).map_err(|e| protocol_failure(provider, &e.to_string())));
         match reply {
             Ok(reply) => return Ok(reply),
             Err(f) => {
@@ -82,18 +72,9 @@ pub fn chat(provider: &Provider, model: &str, chat: &ChatRequest) -> Result<Chat
 }
 
 /// The request for one batch of texts.
-pub fn embedding_request(
-    provider: &Provider,
-    model: &str,
-    texts: &[&str],
-    dimensions: Option<usize>,
-) -> Request {
+pub fn embedding_request(provider: &Provider, model: &str, texts: &[&str], dimensions: Option<usize>) -> Request {
     let sent = dimensions.filter(|_| provider.send_dimensions);
-    request(
-        provider,
-        openai::embeddings_url(&provider.base_url),
-        openai::embeddings_body(model, texts, sent),
-    )
+    request(provider, openai::embeddings_url(&provider.base_url), openai::embeddings_body(model, texts, sent))
 }
 
 /// The vectors of one batch, or why there are none.
@@ -129,11 +110,7 @@ pub fn batches(provider: &Provider, texts: &[&str]) -> Vec<Range<usize>> {
 }
 
 fn request(provider: &Provider, url: String, body: Vec<u8>) -> Request {
-    let headers = provider
-        .key
-        .iter()
-        .map(|key| ("authorization", format!("Bearer {key}")))
-        .collect();
+    let headers = provider.key.iter().map(|key| ("authorization", format!("Bearer {key}"))).collect();
     Request {
         url,
         headers,
@@ -163,9 +140,7 @@ fn success(provider: &Provider, result: Result<Response, HttpError>) -> Result<V
     }
     let kind = classify(response.status);
     let retry_after = response.retry_after.as_deref().and_then(|header| {
-        let now = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(0, |d| d.as_secs() as i64);
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
         retry_after(header, now)
     });
     let words = openai::error_message(&response.body);

@@ -59,7 +59,11 @@ pub fn resolve(model: &ModelName, role: pg_sys::Oid) -> Result<Provider> {
     if !server.may_use {
         return Err(Error::denied(
             format!("permission denied for foreign server \"{name}\""),
-            format!("GRANT USAGE ON FOREIGN SERVER {} TO {}; lets the role use it.", store::quote(name), store::quote(&role::name(role))),
+            format!(
+                "GRANT USAGE ON FOREIGN SERVER {} TO {}; lets the role use it.",
+                store::quote(name),
+                store::quote(&role::name(role))
+            ),
         ));
     }
     let Some(api) = options::api(&server.options) else {
@@ -68,9 +72,8 @@ pub fn resolve(model: &ModelName, role: pg_sys::Oid) -> Result<Provider> {
             format!("ALTER SERVER {} OPTIONS (ADD api 'openai').", store::quote(name)),
         ));
     };
-    let number = |option: &str, default: usize| {
-        server.options.get(option).and_then(|v| v.parse().ok()).unwrap_or(default)
-    };
+    let number =
+        |option: &str, default: usize| server.options.get(option).and_then(|v| v.parse().ok()).unwrap_or(default);
     let seconds = |option: &str, default: f64| {
         let s = server.options.get(option).and_then(|v| v.parse().ok()).unwrap_or(default);
         Duration::from_secs_f64(s)
@@ -87,20 +90,12 @@ pub fn resolve(model: &ModelName, role: pg_sys::Oid) -> Result<Provider> {
         max_batch_tokens: number("max_batch_tokens", 100_000),
         max_in_flight: number("max_in_flight", 4),
         max_response_bytes: number("max_response_bytes", 16 << 20),
-        send_dimensions: server
-            .options
-            .get("send_dimensions")
-            .and_then(|v| options::parse_bool(v))
-            .unwrap_or(false),
+        send_dimensions: server.options.get("send_dimensions").and_then(|v| options::parse_bool(v)).unwrap_or(false),
     })
 }
 
 /// The role's key: its mapping's own, then what its mapping or the server points to.
-fn key(
-    server: &str,
-    mapping: &BTreeMap<String, String>,
-    options: &BTreeMap<String, String>,
-) -> Result<Option<String>> {
+fn key(server: &str, mapping: &BTreeMap<String, String>, options: &BTreeMap<String, String>) -> Result<Option<String>> {
     if let Some(key) = mapping.get("api_key") {
         return Ok(Some(key.trim().to_owned()));
     }
@@ -124,7 +119,8 @@ fn unreadable(server: &str, what: &str, hint: &str) -> Error {
 }
 
 fn file_key(server: &str, path: &str) -> Result<String> {
-    const HINT: &str = "The file named by api_key_file holds the key alone, on its first line, and is readable by the server process.";
+    const HINT: &str =
+        "The file named by api_key_file holds the key alone, on its first line, and is readable by the server process.";
     const MAX_BYTES: u64 = 65_536;
     let read = || -> std::io::Result<String> {
         use std::io::Read;

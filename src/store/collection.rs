@@ -1,8 +1,9 @@
 //! `rag.collection`: reading, creating, dropping.
 
 use super::{arg, columns, quote};
+use crate::error::{Error, Result};
 use crate::pg::catalog;
-use crate::pg::role::{ActingAs, SUPERUSER};
+use crate::pg::role::{ActingAs, SUPERUSER, Settings};
 use crate::pg::spi::{self, Mode, Row};
 use pgrx::pg_sys;
 
@@ -17,8 +18,18 @@ pub struct Collection {
     pub source: pg_sys::Oid,
     /// The source's schema-qualified name, quoted; empty when the table is gone.
     pub source_name: String,
+    /// `pg_class.relkind` of the source.
+    pub source_kind: String,
     /// The source's owner.
     pub owner: pg_sys::Oid,
+    /// The chunk table.
+    pub chunk_oid: pg_sys::Oid,
+    /// The chunk table's owner: the source's, unless somebody changed one of them.
+    pub chunk_owner: pg_sys::Oid,
+    /// `pg_class.relkind` of the chunk table.
+    pub chunk_kind: String,
+    /// Source columns it names that are no longer there.
+    pub missing_columns: Vec<String>,
     /// The chunk table's schema-qualified name, quoted; empty when the table is gone.
     pub chunk_table: String,
     /// Key columns in the source.
@@ -31,6 +42,8 @@ pub struct Collection {
     pub key_operators: Vec<String>,
     /// Content columns.
     pub content_columns: Vec<String>,
+    /// For each of them, whether its type is built in.
+    pub content_is_plain: Vec<bool>,
     /// Title column.
     pub title_column: Option<String>,
     /// Link column.
@@ -63,9 +76,9 @@ pub const MAX_HALFVEC_INDEX: i32 = 4000;
 // $1: name or NULL; $2: the role whose rights are asked about. may_read() reads current_user's rights, so here the
 // same conditions stand with the role as an argument.
 const SELECT: &str = "SELECT c.id, c.name, c.source::pg_catalog.oid,
-       coalesce(pg_catalog.format('%I.%I', n.nspname, r.relname), ''), coalesce(r.relowner, 0::pg_catalog.oid),
-       coalesce((SELECT pg_catalog.format('%I.%I', cn.nspname, cr.relname) FROM pg_catalog.pg_class cr
-                 JOIN pg_catalog.pg_namespace cn ON cn.oid = cr.relnamespace WHERE cr.oid = c.chunk_table), ''),
+       CASE WHEN r.oid IS NULL THEN '' ELSE pg_catalog.format('%I.%I', n.nspname, r.relname) END,
+       coalesce(r.relowner, 0::pg_catalog.oid),
+       CASE WHEN cr.oid IS NULL THEN '' ELSE pg_catalog.format('%I.%I', cn.nspname, cr.relname) END,
        c.key_columns, c.chunk_key_columns, coalesce(k.types, '{}'), coalesce(k.operators, '{}'),
        c.content_columns, c.title_column, c.link_column, c.metadata_columns,
        c.embedding_model, c.dimensions, c.chunk_tokens, c.chunk_overlap, c.description,
@@ -82,10 +95,24 @@ const SELECT: &str = "SELECT c.id, c.name, c.source::pg_catalog.oid,
        coalesce((SELECT pg_catalog.array_agg(coalesce(a.atttypid, 0::pg_catalog.oid) ORDER BY u.place)
                  FROM pg_catalog.unnest(c.metadata_columns) WITH ORDINALITY AS u (name, place)
                  LEFT JOIN pg_catalog.pg_attribute a
-                        ON a.attrelid = c.source AND a.attname = u.name AND a.attnum > 0 AND NOT a.attisdropped), '{}')
+                        ON a.attrelid = c.source AND a.attname = u.name AND a.attnum > 0 AND NOT a.attisdropped), '{}'),
+       coalesce((SELECT pg_catalog.array_agg(coalesce(a.atttypid, 0::pg_catalog.oid) ORDER BY u.place)
+                 FROM pg_catalog.unnest(c.content_columns) WITH ORDINALITY AS u (name, place)
+                 LEFT JOIN pg_catalog.pg_attribute a
+                        ON a.attrelid = c.source AND a.attname = u.name AND a.attnum > 0 AND NOT a.attisdropped), '{}'),
+       coalesce(r.relkind::pg_catalog.text, ''), c.chunk_table::pg_catalog.oid, coalesce(cr.relowner, 0::pg_catalog.oid),
+       coalesce(cr.relkind::pg_catalog.text, ''),
+       coalesce((SELECT pg_catalog.array_agg(used.name)
+                 FROM pg_catalog.unnest(c.key_columns || c.content_columns || c.metadata_columns
+                                        || c.title_column || c.link_column) AS used (name)
+                 WHERE used.name IS NOT NULL AND NOT EXISTS (
+                     SELECT FROM pg_catalog.pg_attribute a
+                     WHERE a.attrelid = c.source AND a.attname = used.name AND a.attnum > 0 AND NOT a.attisdropped)), '{}')
   FROM rag.collection c
   LEFT JOIN pg_catalog.pg_class r ON r.oid = c.source
   LEFT JOIN pg_catalog.pg_namespace n ON n.oid = r.relnamespace
+  LEFT JOIN pg_catalog.pg_class cr ON cr.oid = c.chunk_table
+  LEFT JOIN pg_catalog.pg_namespace cn ON cn.oid = cr.relnamespace
   LEFT JOIN LATERAL (
       SELECT pg_catalog.array_agg(a.atttypid ORDER BY u.place) AS types,
              pg_catalog.array_agg(a.atttypmod ORDER BY u.place) AS typmods,
@@ -107,6 +134,8 @@ fn read(row: &Row<'_>) -> Collection {
     let key_types: Vec<pg_sys::Oid> = row.need(9);
     let key_typmods: Vec<i32> = row.need(22);
     let metadata_types: Vec<pg_sys::Oid> = row.need(23);
+    let content_types: Vec<pg_sys::Oid> = row.need(24);
+    let is_plain = |types: Vec<pg_sys::Oid>| types.into_iter().map(catalog::is_built_in_type).collect();
     Collection {
         id: row.need(1),
         name: row.need(2),
@@ -122,7 +151,13 @@ fn read(row: &Row<'_>) -> Collection {
         title_column: row.get(12),
         link_column: row.get(13),
         metadata_columns: row.need(14),
-        metadata_is_plain: metadata_types.iter().map(|t| catalog::is_built_in_type(*t)).collect(),
+        metadata_is_plain: is_plain(metadata_types),
+        content_is_plain: is_plain(content_types),
+        source_kind: row.need(25),
+        chunk_oid: row.need(26),
+        chunk_owner: row.need(27),
+        chunk_kind: row.need(28),
+        missing_columns: row.need(29),
         embedding_model: row.need(15),
         dimensions: row.need(16),
         chunk_tokens: row.need(17),
@@ -143,20 +178,85 @@ pub fn by_id(id: i32) -> Option<Collection> {
     select("WHERE c.id = $1", arg(id), SUPERUSER).pop()
 }
 
+/// The collection of that number, as a role sees it.
+pub fn by_id_as(id: i32, role: pg_sys::Oid) -> Option<Collection> {
+    select("WHERE c.id = $1", arg(id), role).pop()
+}
+
+/// As [`by_id`], also where the transaction's own snapshot is older than the collection.
+pub fn by_id_now(id: i32) -> Option<Collection> {
+    spi::with_latest_snapshot(|| select_with(Mode::Read, "WHERE c.id = $1", arg(id), SUPERUSER).pop())
+}
+
 /// All collections, by name.
 pub fn all(role: pg_sys::Oid) -> Vec<Collection> {
     select("WHERE $1::pg_catalog.text IS NULL ORDER BY c.name", arg(None::<String>), role)
 }
 
 fn select(condition: &str, key: spi::Arg<'_>, role: pg_sys::Oid) -> Vec<Collection> {
+    select_with(Mode::Write, condition, key, role)
+}
+
+fn select_with(mode: Mode, condition: &str, key: spi::Arg<'_>, role: pg_sys::Oid) -> Vec<Collection> {
     let _acting = ActingAs::superuser();
     spi::connect(|s| {
-        let rows = s.query(Mode::Write, &format!("{SELECT} {condition}"), &[key, arg(role)]);
+        let rows = s.query(mode, &format!("{SELECT} {condition}"), &[key, arg(role)]);
         rows.iter().map(|row| read(&row)).collect()
     })
 }
 
 impl Collection {
+    /// Checks that its tables and columns are as it needs them. SQLSTATE 55000.
+    pub fn check(&self) -> Result<()> {
+        let broken = |what: String, hint: &str| {
+            Err(Error::new(
+                pgrx::PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+                format!("collection \"{}\" cannot be used: {what}", self.name),
+                hint,
+            ))
+        };
+        if !matches!(self.source_kind.as_str(), "r" | "p") || self.chunk_kind != "r" {
+            return broken(
+                "its source or its chunk table is not there, or is not a table".into(),
+                "Remove the collection with rag.drop_collection.",
+            );
+        }
+        if self.chunk_owner != self.owner {
+            return broken(
+                format!("{} and its chunk table {} have different owners", self.source_name, self.chunk_table),
+                "See what the former owner attached to the chunk table, then ALTER TABLE … OWNER TO; or drop the collection and create it anew.",
+            );
+        }
+        if !self.missing_columns.is_empty() {
+            return broken(
+                format!("{} no longer has the column \"{}\"", self.source_name, self.missing_columns.join("\", \"")),
+                "Add the column again, or drop the collection and create it anew.",
+            );
+        }
+        if self.key_types.len() != self.key_columns.len() {
+            return broken(
+                format!("the primary key of {} is no longer ({})", self.source_name, self.key_columns.join(", ")),
+                "Restore the primary key, or drop the collection and create it anew.",
+            );
+        }
+        Ok(())
+    }
+
+    /// Each content column as text. By the output function where the type is not built in: a cast could be somebody's
+    /// code.
+    pub fn content_as_text(&self, alias: &str) -> Vec<String> {
+        self.content_columns
+            .iter()
+            .zip(&self.content_is_plain)
+            .map(|(name, plain)| column_as_text(alias, name, *plain))
+            .collect()
+    }
+
+    /// A 64-bit hash of a source row's content: a chunk whose row has another one by now is out of date.
+    pub fn content_hash(&self, alias: &str) -> String {
+        hash_of_texts(&self.content_as_text(alias))
+    }
+
     /// The SQL type of its embeddings, qualified, with its length.
     pub fn vector_type(&self) -> String {
         vector_type(self.dimensions)
@@ -194,6 +294,23 @@ impl Collection {
             .collect();
         format!("pg_catalog.jsonb_to_record({value}) AS {alias} ({})", fields.join(", "))
     }
+}
+
+/// A column as text; the builtin cast where it is one, else the type's output function.
+fn column_as_text(alias: &str, name: &str, plain: bool) -> String {
+    let column = format!("{alias}.{}", quote(name));
+    if plain {
+        format!("{column}::pg_catalog.text")
+    } else {
+        format!("CASE WHEN {column} IS NOT NULL THEN pg_catalog.format('%s', {column}) END")
+    }
+}
+
+fn hash_of_texts(texts: &[String]) -> String {
+    format!(
+        "pg_catalog.hashtextextended(pg_catalog.concat({}) COLLATE pg_catalog.\"C\", 0)",
+        texts.join(", E'\\x1f', ")
+    )
 }
 
 /// The SQL type for embeddings of a length: `schema.vector(n)` or `schema.halfvec(n)`.
@@ -234,7 +351,8 @@ pub struct NewCollection {
 }
 
 /// Columns of a chunk table besides the key.
-const CHUNK_COLUMNS: [&str; 5] = ["chunk", "content", "content_hash", "model", "embedding"];
+const CHUNK_COLUMNS: [&str; 7] =
+    ["chunk", "content", "content_hash", "model", "source_xmin", "source_hash", "embedding"];
 
 impl NewCollection {
     /// Creates chunk table, catalog row and triggers, and queues the rows there are.
@@ -248,6 +366,8 @@ impl NewCollection {
         }
         let id = self.insert(&chunk_table, &key, &chunk_key);
         let collection = by_id(id).expect("inserted just now");
+        // So that DROP TABLE of the source needs no CASCADE although the policy names it.
+        catalog::depend_on(collection.chunk_oid, collection.source);
         {
             let _acting = ActingAs::owner(self.source.owner);
             spi::connect(|s| {
@@ -266,7 +386,7 @@ impl NewCollection {
             .key
             .iter()
             .zip(chunk_key)
-            .map(|(k, name)| format!("{} {} NOT NULL", quote(name), k.sql_type))
+            .map(|(k, name)| format!("{} {}{} NOT NULL", quote(name), k.sql_type, k.collation))
             .collect();
         let key_list = chunk_key.iter().map(|n| quote(n)).collect::<Vec<_>>().join(", ");
         let source = &self.source.qualified_name;
@@ -281,6 +401,16 @@ impl NewCollection {
         // The policy's subquery names the content columns so that reading a chunk asks for the same rights as
         // reading them; it also makes PostgreSQL follow their renaming and refuse to drop them unasked.
         let readable = columns("s", &[key, self.content.clone()].concat());
+        let texts: Vec<String> = self
+            .content
+            .iter()
+            .map(|name| {
+                let plain =
+                    self.source.columns.iter().any(|c| c.name == *name && catalog::is_built_in_type(c.type_oid));
+                column_as_text("s", name, plain)
+            })
+            .collect();
+        let current = format!("(s.xmin = {table}.source_xmin OR {} = {table}.source_hash)", hash_of_texts(&texts));
         let comments = self.chunk_comments(table, chunk_key);
         format!(
             "CREATE TABLE {table} (
@@ -289,13 +419,15 @@ impl NewCollection {
                 content pg_catalog.text NOT NULL,
                 content_hash pg_catalog.bytea NOT NULL,
                 model pg_catalog.text NOT NULL,
+                source_xmin pg_catalog.xid NOT NULL,
+                source_hash pg_catalog.int8 NOT NULL,
                 embedding {vector} NOT NULL,
                 PRIMARY KEY ({key_list}, chunk)
             );
             CREATE INDEX ON {table} USING hnsw (embedding {schema}.{operators});
             ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
             CREATE POLICY rag_same_as_source ON {table} FOR SELECT
-                USING (EXISTS (SELECT {readable} FROM {source} s WHERE {same_key}));
+                USING (EXISTS (SELECT {readable} FROM {source} s WHERE {same_key} AND {current}));
             GRANT SELECT ON {table} TO PUBLIC;
             {comments}",
             keys = key_definitions.join(", "),
@@ -316,6 +448,11 @@ impl NewCollection {
             ("content", "Text of the chunk"),
             ("content_hash", "SHA-256 of model, title and text: a chunk whose hash is unchanged is not embedded again"),
             ("model", "Model of the embedding, as server/model"),
+            ("source_xmin", "xmin of the row version the chunk was made of"),
+            (
+                "source_hash",
+                "Hash of that version's content: a chunk whose row has changed since is not shown to others",
+            ),
             ("embedding", "Embedding of title and text"),
         ];
         let keys = chunk_key.iter().map(|name| (name.as_str(), "Primary key of the source row"));
@@ -367,7 +504,10 @@ fn chunk_key_names(key: &[String]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for column in key {
         let mut name = column.clone();
-        while CHUNK_COLUMNS.contains(&name.as_str()) || names.contains(&name) || (name != *column && key.contains(&name)) {
+        while CHUNK_COLUMNS.contains(&name.as_str())
+            || names.contains(&name)
+            || (name != *column && key.contains(&name))
+        {
             name = format!("key_{name}");
         }
         names.push(name);
@@ -379,12 +519,14 @@ fn chunk_key_names(key: &[String]) -> Vec<String> {
 pub fn drop(collection: &Collection) {
     if !collection.source_name.is_empty() {
         let _acting = ActingAs::owner(collection.owner);
-        spi::connect(|s| {
-            s.utility(&super::capture::drop_triggers(collection));
-            if !collection.chunk_table.is_empty() {
-                s.utility(&format!("DROP TABLE {}", collection.chunk_table));
-            }
-        });
+        let settings = Settings::new();
+        // Which of the triggers there are depends on the kind of table.
+        settings.set("client_min_messages", "warning");
+        spi::connect(|s| s.utility(&super::capture::drop_triggers(collection)));
+    }
+    if collection.chunk_kind == "r" {
+        let _acting = ActingAs::owner(collection.chunk_owner);
+        spi::connect(|s| s.utility(&format!("DROP TABLE {}", collection.chunk_table)));
     }
     let _acting = ActingAs::superuser();
     spi::connect(|s| {

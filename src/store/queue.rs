@@ -2,9 +2,10 @@
 
 use super::arg;
 use super::collection::Collection;
-use crate::pg::role::ActingAs;
+use crate::pg::role::{ActingAs, Settings};
 use crate::pg::spi::{self, Mode};
 use crate::pg::trigger::{Event, TriggerCall};
+use crate::pg::xact;
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -36,25 +37,40 @@ impl Drop for Capturing {
 /// Queues the rows a trigger call is about, as the writer.
 pub fn capture(c: &Collection, call: &TriggerCall<'_>) {
     let event = call.event();
+    let _settings = Settings::for_capture();
     let _capturing = Capturing::begin();
     spi::connect(|s| {
-        if call.is_for_row() {
+        if c.check().is_err() {
+            // Its key or its content is no longer what it was. The table must stay writable; when the collection can be
+            // used again, everything is compared.
+            s.run("INSERT INTO rag.queue (collection, key) VALUES ($1, NULL)", &[arg(c.id)]);
+        } else if call.is_for_row() {
             let (old, new) = call.rows();
             let args: Vec<_> = std::iter::once(arg(c.id)).chain(old).chain(new).collect();
-            s.run(&super::capture::row_sql(c, event), &args);
+            s.run_for_relation(call.relation(), &super::capture::row_sql(c, event), &args);
         } else {
             if event != Event::Truncate {
                 s.register_trigger_data(call);
             }
-            s.run(&super::capture::statement_sql(c, event), &[arg(c.id)]);
+            s.run_for_relation(call.relation(), &super::capture::statement_sql(c, event), &[arg(c.id)]);
         }
     });
 }
 
 /// Queues every row of a collection's source, as its owner.
 pub fn queue_all(c: &Collection) {
+    queue_where(c, "true");
+}
+
+/// Queues the rows of a collection's source that have no chunk, as its owner.
+pub fn queue_missing(c: &Collection) {
+    let same = c.key_join("s", &c.key_columns, "c", &c.chunk_key_columns);
+    queue_where(c, &format!("NOT EXISTS (SELECT FROM {} c WHERE {same})", c.chunk_table));
+}
+
+fn queue_where(c: &Collection, condition: &str) {
     let sql = format!(
-        "INSERT INTO rag.queue (collection, key) SELECT $1, {} FROM {} s",
+        "INSERT INTO rag.queue (collection, key) SELECT $1, {} FROM {} s WHERE {condition}",
         c.key_object("s", &c.key_columns),
         c.source_name
     );
@@ -93,18 +109,21 @@ pub fn ready_collections() -> Vec<i32> {
 
 /// How long until the first postponed entry may be tried again.
 pub fn next_retry() -> Option<Duration> {
-    const SQL: &str = "SELECT extract(epoch FROM pg_catalog.min(q.retry_at) - pg_catalog.clock_timestamp())::pg_catalog.float8
+    const SQL: &str =
+        "SELECT extract(epoch FROM pg_catalog.min(q.retry_at) - pg_catalog.clock_timestamp())::pg_catalog.float8
         FROM rag.queue q JOIN rag.collection c ON c.id = q.collection WHERE q.retry_at IS NOT NULL";
     let seconds: Option<f64> = spi::connect(|s| s.query(Mode::Write, SQL, &[]).one());
     seconds.map(|s| Duration::from_secs_f64(s.max(0.0)))
 }
 
 /// The first entries that may be processed now and are not under way.
+///
+/// "Compare all" waits until nothing of the collection is under way, which could store rows that are gone by then.
 pub fn claim(collection: i32, limit: usize, busy_ids: &[i64], busy_keys: &[String]) -> Vec<Entry> {
     const SQL: &str = "SELECT id, key::pg_catalog.text, attempts FROM rag.queue
         WHERE collection = $1 AND (retry_at IS NULL OR retry_at <= pg_catalog.clock_timestamp())
           AND id <> ALL ($2)
-          AND (key IS NULL OR key <> ALL ($3::pg_catalog.jsonb[]))
+          AND CASE WHEN key IS NULL THEN pg_catalog.cardinality($2) = 0 ELSE key <> ALL ($3::pg_catalog.jsonb[]) END
         ORDER BY id LIMIT $4";
     spi::connect(|s| {
         let rows = s.query(
@@ -112,9 +131,7 @@ pub fn claim(collection: i32, limit: usize, busy_ids: &[i64], busy_keys: &[Strin
             SQL,
             &[arg(collection), arg(busy_ids.to_vec()), arg(busy_keys.to_vec()), arg(limit as i64)],
         );
-        rows.iter()
-            .map(|row| Entry { id: row.need(1), key: row.get(2), attempts: row.need(3) })
-            .collect()
+        rows.iter().map(|row| Entry { id: row.need(1), key: row.get(2), attempts: row.need(3) }).collect()
     })
 }
 
@@ -144,11 +161,9 @@ pub fn postpone(collection: i32, ids: &[i64], delay: Duration, error: &str) {
 pub fn give_up(collection: i32, ids: &[i64], key: &str, attempts: i32, error: &str) {
     const SQL: &str = "INSERT INTO rag.failure (collection, key, attempts, error)
         VALUES ($1, $2::pg_catalog.jsonb, $3, $4)
-        ON CONFLICT (collection, key) DO UPDATE
+        ON CONFLICT (collection, pg_catalog.md5(key::pg_catalog.text)) DO UPDATE
         SET attempts = EXCLUDED.attempts, error = EXCLUDED.error, failed_at = pg_catalog.now()";
-    spi::connect(|s| {
-        s.run(SQL, &[arg(collection), arg(key.to_owned()), arg(attempts), arg(error.to_owned())])
-    });
+    spi::connect(|s| s.run(SQL, &[arg(collection), arg(key.to_owned()), arg(attempts), arg(error.to_owned())]));
     finish(collection, ids);
 }
 
@@ -169,14 +184,15 @@ pub fn last_id(collections: &[i32]) -> i64 {
 
 /// How many entries up to a number are left, and whether any of them was queued by this very transaction.
 pub fn left(collections: &[i32], up_to: i64) -> (i64, bool) {
-    const SQL: &str = "SELECT pg_catalog.count(*),
-            coalesce(pg_catalog.bool_or(xmin = pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.xid), false)
-        FROM rag.queue WHERE collection = ANY ($1) AND id <= $2";
+    const COUNT: &str = "SELECT pg_catalog.count(*) FROM rag.queue WHERE collection = ANY ($1) AND id <= $2";
+    // This transaction's own rows, if there are any, are the last that are left.
+    const LAST: &str = "SELECT xmin FROM rag.queue WHERE collection = ANY ($1) AND id <= $2 ORDER BY id DESC LIMIT 100";
     let _acting = ActingAs::superuser();
     spi::connect(|s| {
-        let rows = s.query(Mode::Read, SQL, &[arg(collections.to_vec()), arg(up_to)]);
-        let row = rows.first().expect("an aggregate gives a row");
-        (row.need(1), row.need(2))
+        let args = || [arg(collections.to_vec()), arg(up_to)];
+        let left: i64 = s.query(Mode::Read, COUNT, &args()).one().unwrap_or(0);
+        let own = left > 0 && s.query(Mode::Read, LAST, &args()).iter().any(|row| xact::is_current(row.need(1)));
+        (left, own)
     })
 }
 

@@ -29,11 +29,13 @@ pub struct NewRun<'a> {
 
 /// Records a run and its steps.
 pub fn record(run: &NewRun<'_>) {
-    const RUN: &str = "INSERT INTO rag.runs (id, role, question, collection, model, answer, citations, decision, outcome,
+    const RUN: &str =
+        "INSERT INTO rag.runs (id, role, question, collection, model, answer, citations, decision, outcome,
             stop_reason, searches, rounds, input_tokens, output_tokens, latency_ms, started_at)
         VALUES ($1, $2::pg_catalog.name, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
                 pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $15 / 1000))";
-    const STEP: &str = "INSERT INTO rag.steps (run_id, number, kind, round, detail, input_tokens, output_tokens, latency_ms)
+    const STEP: &str =
+        "INSERT INTO rag.steps (run_id, number, kind, round, detail, input_tokens, output_tokens, latency_ms)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
     let answer = run.answer;
     let citations = serde_json::to_value(&answer.citations).unwrap_or_default();
@@ -84,7 +86,8 @@ pub fn load(id: Uuid) -> Option<(RunRow, Vec<StepRow>)> {
             searches::pg_catalog.int8, rounds::pg_catalog.int8, input_tokens, output_tokens, latency_ms,
             started_at::pg_catalog.text
         FROM rag.runs WHERE id OPERATOR(pg_catalog.=) $1";
-    const STEPS: &str = "SELECT number::pg_catalog.int8, kind, round::pg_catalog.int8, detail, input_tokens, output_tokens, latency_ms
+    const STEPS: &str =
+        "SELECT number::pg_catalog.int8, kind, round::pg_catalog.int8, detail, input_tokens, output_tokens, latency_ms
         FROM rag.steps WHERE run_id OPERATOR(pg_catalog.=) $1 ORDER BY number";
     spi::connect(|s| {
         let rows = s.query(Mode::Read, RUN, &[arg(id)]);

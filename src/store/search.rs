@@ -18,6 +18,10 @@ pub struct Candidate {
     pub content: String,
     /// Cosine distance to the query, 0 to 2.
     pub distance: f64,
+    /// Version of the row it was made of.
+    pub xmin: pgrx::pg_sys::TransactionId,
+    /// Hash of that version's content.
+    pub source_hash: i64,
 }
 
 /// What the invoking role sees of a candidate's row.
@@ -39,7 +43,7 @@ fn distance(c: &Collection) -> String {
 
 fn candidates_sql(c: &Collection, order: &str) -> String {
     format!(
-        "SELECT {key}::pg_catalog.text, c.chunk, c.content, {distance}
+        "SELECT {key}::pg_catalog.text, c.chunk, c.content, {distance}, c.source_xmin, c.source_hash
          FROM {table} c ORDER BY {order}",
         key = c.key_object("c", &c.chunk_key_columns),
         distance = distance(c),
@@ -55,13 +59,15 @@ fn read(rows: &Rows<'_>) -> Vec<Candidate> {
             content: row.need(3),
             // Not a number where a vector is zero: as far away as can be.
             distance: row.get::<f64>(4).filter(|d| !d.is_nan()).unwrap_or(2.0),
+            xmin: row.need(5),
+            source_hash: row.need(6),
         })
         .collect()
 }
 
 /// The `limit` nearest chunks by the HNSW index.
 pub fn nearest(c: &Collection, query: &[f32], limit: usize) -> Vec<Candidate> {
-    let sql = format!("{} LIMIT {limit}", candidates_sql(c, &distance(c)));
+    let sql = format!("{} LIMIT $2", candidates_sql(c, &distance(c)));
     let _acting = ActingAs::restricted(c.owner);
     let settings = Settings::new();
     // pgvector looks at hnsw.ef_search candidates (40 by default) and, with iterative scans, goes on from there.
@@ -72,7 +78,7 @@ pub fn nearest(c: &Collection, query: &[f32], limit: usize) -> Vec<Candidate> {
     if role::setting("hnsw.iterative_scan").is_none_or(|v| v == "off") {
         settings.set("hnsw.iterative_scan", "strict_order");
     }
-    spi::connect(|s| read(&s.query(Mode::Read, &sql, &[arg(Vector(query.to_vec()))])))
+    spi::connect(|s| read(&s.query(Mode::Read, &sql, &[arg(Vector(query.to_vec())), arg(limit as i64)])))
 }
 
 /// All chunks by exact distance, in pieces: for when the nearest by the index are not visible to the role.
@@ -87,16 +93,13 @@ impl<'c> Exact<'c> {
         // Adding zero keeps the planner from the index, whose scans end after hnsw.max_scan_tuples.
         let order = format!("({}) OPERATOR(pg_catalog.+) 0::pg_catalog.float8", distance(c));
         let _acting = ActingAs::restricted(c.owner);
-        Self {
-            cursor: s.cursor(&candidates_sql(c, &order), &[arg(Vector(query.to_vec()))]),
-            owner: c.owner,
-        }
+        Self { cursor: s.cursor(&candidates_sql(c, &order), &[arg(Vector(query.to_vec()))]), owner: c.owner }
     }
 
     /// The next candidates; none at the end.
     pub fn next(&mut self, count: usize) -> Vec<Candidate> {
         let _acting = ActingAs::restricted(self.owner);
-        read(&self.cursor.fetch(count))
+        spi::in_own_memory(|| read(&self.cursor.fetch(count)))
     }
 
     /// Ends.
@@ -105,10 +108,15 @@ impl<'c> Exact<'c> {
     }
 }
 
-/// Which of these rows the current role may SELECT now, and their title, link and metadata; one entry for each key.
+/// Which of these candidates' rows the current role may SELECT now with the content the chunk was made of, and their
+/// title, link and metadata; one entry for each candidate.
 ///
-/// Runs as the invoking role with its own search_path, on which policies may rely; every name here is qualified.
-pub fn visible(c: &Collection, keys: &[String]) -> Vec<Option<VisibleRow>> {
+/// Where policies decide, it runs as the invoking role, unable to write, with its own search_path, on which policies may
+/// rely; every name here is qualified. Where none does, every row is visible to those who may read the table, and it
+/// runs as the owner: no code attached to somebody's table runs with the rights of whoever searches.
+pub fn visible(c: &Collection, candidates: &[Candidate]) -> Vec<Option<VisibleRow>> {
+    let _acting =
+        if role::is_under_row_security(c.source) { ActingAs::guarded_self() } else { ActingAs::restricted(c.owner) };
     // By the type's output function: a cast could be somebody's code.
     let output = |name: &str| {
         format!("CASE WHEN s.{name} IS NOT NULL THEN pg_catalog.format('%s', s.{name}) END", name = quote(name))
@@ -133,18 +141,24 @@ pub fn visible(c: &Collection, keys: &[String]) -> Vec<Option<VisibleRow>> {
     };
     let sql = format!(
         "SELECT u.place::pg_catalog.int4, {title}, {link}, {metadata}
-         FROM pg_catalog.unnest($1::pg_catalog.text[]) WITH ORDINALITY AS u (key, place)
+         FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.xid[]),
+                         pg_catalog.unnest($3::pg_catalog.int8[])) WITH ORDINALITY AS u (key, xmin, hash, place)
          CROSS JOIN LATERAL {record}
-         JOIN {source} s ON {join}",
+         JOIN {source} s ON {join}
+         WHERE s.xmin OPERATOR(pg_catalog.=) u.xmin OR {hash} OPERATOR(pg_catalog.=) u.hash",
         title = text(&c.title_column),
         link = text(&c.link_column),
         record = c.key_record("u.key::pg_catalog.jsonb", "k"),
         source = c.source_name,
         join = c.key_join("s", &c.key_columns, "k", &c.key_columns),
+        hash = c.content_hash("s"),
     );
-    let mut visible = vec![None; keys.len()];
+    let keys: Vec<String> = candidates.iter().map(|c| c.key.clone()).collect();
+    let versions: Vec<_> = candidates.iter().map(|c| c.xmin).collect();
+    let hashes: Vec<i64> = candidates.iter().map(|c| c.source_hash).collect();
+    let mut visible = vec![None; candidates.len()];
     spi::connect(|s| {
-        for row in s.query(Mode::Read, &sql, &[arg(keys.to_vec())]).iter() {
+        for row in s.query(Mode::Read, &sql, &[arg(keys), arg(versions), arg(hashes)]).iter() {
             let place = row.need::<i32>(1) as usize - 1;
             visible[place] = Some(VisibleRow { title: row.get(2), link: row.get(3), metadata: row.get(4) });
         }

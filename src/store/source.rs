@@ -1,7 +1,8 @@
 //! Source tables: what is known of them when a collection is made, and their rows.
 
 use super::arg;
-use crate::pg::role::ActingAs;
+use super::collection::Collection;
+use crate::pg::role::{self, ActingAs};
 use crate::pg::spi::{self, Mode};
 use pgrx::pg_sys;
 
@@ -23,10 +24,20 @@ pub struct Source {
     pub is_system: bool,
     /// Its owner.
     pub owner: pg_sys::Oid,
-    /// Names of its columns.
-    pub columns: Vec<String>,
+    /// Whether rows of it can come and go through a parent, or through children: a partition, or inheritance.
+    pub shares_rows: bool,
+    /// Its columns.
+    pub columns: Vec<Column>,
     /// Its primary key, in the key's order.
     pub key: Vec<KeyColumn>,
+}
+
+/// One column of a source.
+pub struct Column {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub type_oid: pg_sys::Oid,
 }
 
 /// One column of a primary key.
@@ -35,6 +46,8 @@ pub struct KeyColumn {
     pub name: String,
     /// Its type, as SQL, qualified.
     pub sql_type: String,
+    /// ` COLLATE schema.name`, where it is not the type's own.
+    pub collation: String,
     /// `OPERATOR(schema.=)` of the key's index.
     pub equality: String,
     /// Whether its type is a row type, or an array of one.
@@ -45,13 +58,20 @@ pub struct KeyColumn {
 pub fn source(oid: pg_sys::Oid) -> Option<Source> {
     const TABLE: &str = "SELECT n.nspname::pg_catalog.text,
             pg_catalog.format('%I.%I', n.nspname, r.relname), r.relkind::pg_catalog.text, r.relpersistence = 't',
-            n.nspname IN ('pg_catalog', 'information_schema', 'rag', 'pg_toast'), r.relowner
+            n.nspname IN ('pg_catalog', 'information_schema', 'rag', 'pg_toast'), r.relowner,
+            r.relispartition OR EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhrelid = r.oid)
+            OR r.relkind = 'r' AND EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhparent = r.oid)
         FROM pg_catalog.pg_class r JOIN pg_catalog.pg_namespace n ON n.oid = r.relnamespace WHERE r.oid = $1";
-    const COLUMNS: &str = "SELECT a.attname::pg_catalog.text
+    const COLUMNS: &str = "SELECT a.attname::pg_catalog.text, a.atttypid
         FROM pg_catalog.pg_attribute a WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
     const KEY: &str = "SELECT a.attname::pg_catalog.text, pg_catalog.format_type(a.atttypid, a.atttypmod),
             pg_catalog.format('OPERATOR(%I.%s)', opn.nspname, op.oprname),
-            'c' IN (t.typtype, (SELECT e.typtype FROM pg_catalog.pg_type e WHERE e.oid = t.typelem))
+            'c' IN (t.typtype, (SELECT e.typtype FROM pg_catalog.pg_type e WHERE e.oid = t.typelem)),
+            CASE WHEN a.attcollation <> t.typcollation
+                 THEN (SELECT pg_catalog.format(' COLLATE %I.%I', cn.nspname, co.collname)
+                       FROM pg_catalog.pg_collation co JOIN pg_catalog.pg_namespace cn ON cn.oid = co.collnamespace
+                       WHERE co.oid = a.attcollation)
+                 ELSE '' END
         FROM pg_catalog.pg_index i
         JOIN LATERAL ROWS FROM (pg_catalog.unnest(i.indkey::pg_catalog.int2[]), pg_catalog.unnest(i.indclass::pg_catalog.oid[]))
              WITH ORDINALITY AS k (attnum, opclass, place) ON true
@@ -69,12 +89,18 @@ pub fn source(oid: pg_sys::Oid) -> Option<Source> {
         let columns = s
             .query(Mode::Write, COLUMNS, &[arg(oid)])
             .iter()
-            .map(|row| row.need(1))
+            .map(|row| Column { name: row.need(1), type_oid: row.need(2) })
             .collect();
         let key = s
             .query(Mode::Write, KEY, &[arg(oid)])
             .iter()
-            .map(|row| KeyColumn { name: row.need(1), sql_type: row.need(2), equality: row.need(3), is_composite: row.get(4).unwrap_or(false) })
+            .map(|row| KeyColumn {
+                name: row.need(1),
+                sql_type: row.need(2),
+                equality: row.need(3),
+                is_composite: row.get(4).unwrap_or(false),
+                collation: row.get(5).unwrap_or_default(),
+            })
             .collect();
         let rows = s.query(Mode::Write, TABLE, &[arg(oid)]);
         rows.first().map(|row| {
@@ -88,6 +114,7 @@ pub fn source(oid: pg_sys::Oid) -> Option<Source> {
                 is_partitioned: kind == 'p',
                 is_system: row.need(5),
                 owner: row.need(6),
+                shares_rows: row.need(7),
                 columns,
                 key,
             }
@@ -100,9 +127,7 @@ pub fn relation_exists(schema: &str, name: &str) -> bool {
     const SQL: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_class r
         JOIN pg_catalog.pg_namespace n ON n.oid = r.relnamespace WHERE n.nspname = $1 AND r.relname = $2)";
     let _acting = ActingAs::superuser();
-    spi::connect(|s| {
-        s.query(Mode::Write, SQL, &[arg(schema.to_owned()), arg(name.to_owned())]).one().unwrap_or(false)
-    })
+    spi::connect(|s| s.query(Mode::Write, SQL, &[arg(schema.to_owned()), arg(name.to_owned())]).one().unwrap_or(false))
 }
 
 /// A schema's name and whether a role may create in it, if it exists.
@@ -119,25 +144,32 @@ pub fn parse_name(text: &str) -> Vec<String> {
     spi::connect(|s| s.query(Mode::Write, SQL, &[arg(text.to_owned())]).one().unwrap_or_default())
 }
 
-/// Number of rows the current role sees in a table: counted up to a bound, estimated above it.
-pub fn row_count(oid: pg_sys::Oid) -> Option<i64> {
-    const FACTS: &str = "SELECT pg_catalog.format('%I.%I', n.nspname, r.relname),
-            r.reltuples::pg_catalog.int8,
-            pg_catalog.pg_relation_size(r.oid) > 256 * 1024 * 1024,
-            pg_catalog.has_schema_privilege(n.oid, 'USAGE') AND pg_catalog.has_any_column_privilege(r.oid, 'SELECT')
-        FROM pg_catalog.pg_class r JOIN pg_catalog.pg_namespace n ON n.oid = r.relnamespace
-        WHERE r.oid = $1 AND r.relkind IN ('r', 'p', 'v', 'm', 'f')";
+/// Rows of a collection's source and chunks, as far as the current role may see them: counted up to a bound, estimated
+/// above it. None without the right to read.
+pub fn row_counts(c: &Collection) -> Option<(i64, i64)> {
+    if !c.may_read || c.check().is_err() {
+        return None;
+    }
+    // Where policies decide, they are asked on the role's behalf; else everything counts, and no code runs as the role.
+    let _acting =
+        if role::is_under_row_security(c.source) { ActingAs::guarded_self() } else { ActingAs::restricted(c.owner) };
+    Some((count(c.source, &c.source_name), count(c.chunk_oid, &c.chunk_table)))
+}
+
+/// Tables beyond this size are not counted.
+const COUNTED_BYTES: &str = "268435456";
+
+fn count(oid: pg_sys::Oid, name: &str) -> i64 {
+    let facts = format!(
+        "SELECT reltuples::pg_catalog.int8, pg_catalog.pg_relation_size(oid) OPERATOR(pg_catalog.>) {COUNTED_BYTES}
+         FROM pg_catalog.pg_class WHERE oid OPERATOR(pg_catalog.=) $1"
+    );
     spi::connect(|s| {
-        let rows = s.query(Mode::Read, FACTS, &[arg(oid)]);
-        let row = rows.first()?;
-        let (name, estimate, large, readable): (String, i64, bool, bool) =
-            (row.need(1), row.need(2), row.need(3), row.need(4));
-        if !readable {
-            return None;
+        let rows = s.query(Mode::Read, &facts, &[arg(oid)]);
+        let estimate = rows.first().map(|row| (row.need::<i64>(1), row.get(2).unwrap_or(false)));
+        match estimate {
+            Some((n, true)) if n >= 0 => n,
+            _ => s.query(Mode::Read, &format!("SELECT pg_catalog.count(*) FROM {name}"), &[]).one().unwrap_or(0),
         }
-        if large && estimate >= 0 {
-            return Some(estimate);
-        }
-        s.query(Mode::Read, &format!("SELECT pg_catalog.count(*) FROM {name}"), &[]).one()
     })
 }

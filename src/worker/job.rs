@@ -6,6 +6,7 @@ use crate::provider::{self, ModelName, Provider, options::Api};
 use crate::store;
 use crate::store::chunks::{NewChunk, SourceRow, StoredChunk};
 use crate::store::collection::Collection;
+use pgrx::pg_sys::TransactionId;
 use std::ops::Range;
 
 /// What was read for a job, in one transaction.
@@ -26,6 +27,9 @@ pub enum NoJob {
     Blocked(Error),
 }
 
+/// A server and the role it is asked as: limits and failures of one key are not another's.
+pub type Account = (String, u32);
+
 /// Rows of one collection with what they need.
 pub struct Job {
     /// The collection as it was when the job was made.
@@ -43,14 +47,9 @@ pub struct Job {
 }
 
 /// Reads up to `limit` entries and all that is needed to plan them. Runs in a transaction.
-pub fn read(
-    collection: i32,
-    limit: usize,
-    busy_ids: &[i64],
-    busy_keys: &[String],
-) -> Result<Input, NoJob> {
+pub fn read(collection: i32, limit: usize, busy_ids: &[i64], busy_keys: &[String]) -> Result<Input, NoJob> {
     let c = store::collection::by_id(collection).ok_or(NoJob::Nothing)?;
-    check(&c).map_err(NoJob::Blocked)?;
+    c.check().map_err(NoJob::Blocked)?;
     let model = ModelName::parse(&c.embedding_model).map_err(NoJob::Blocked)?;
     let provider = provider::resolve(&model, c.owner).map_err(NoJob::Blocked)?;
     let entries = store::queue::claim(collection, limit, busy_ids, busy_keys);
@@ -69,40 +68,57 @@ pub fn read(
                 row.ids.push(entry.id);
                 row.attempts = row.attempts.max(entry.attempts);
             }
-            None => rows.push(RowPlan { key, ids: vec![entry.id], attempts: entry.attempts, chunks: vec![] }),
+            None => rows.push(RowPlan {
+                key,
+                ids: vec![entry.id],
+                attempts: entry.attempts,
+                queued_keys: vec![],
+                chunks: vec![],
+                version: None,
+            }),
         }
     }
     if !compare_all.is_empty() {
         store::chunks::remove_orphans(&c);
+        store::queue::queue_missing(&c);
         store::queue::finish(c.id, &compare_all);
     }
     let keys: Vec<String> = rows.iter().map(|r| r.key.clone()).collect();
-    let sources = store::chunks::source_rows(&c, &keys);
+    rows.truncate(store::chunks::fitting(&c, &keys, MAX_BYTES));
+    let sources = store::chunks::source_rows(&c, &keys[..rows.len()]);
+    let (rows, sources) = with_own_keys(rows, sources);
+    let keys: Vec<String> = rows.iter().map(|r| r.key.clone()).collect();
     let stored = store::chunks::stored(&c, &keys);
     Ok(Input { collection: c, model, provider, rows, sources, stored })
 }
 
-/// Whether the tables and columns a collection names are there.
-fn check(c: &Collection) -> Result<()> {
-    if c.source_name.is_empty() || c.chunk_table.is_empty() {
-        return Err(Error::undefined(
-            format!("a table of collection \"{}\" does not exist", c.name),
-            "Remove the collection with rag.drop_collection.",
-        ));
+/// A job reads no more text than this, but for a single row that is longer.
+const MAX_BYTES: i64 = 4 << 20;
+
+/// Gives each row the key as it stands in the row, and makes one of those that are the same row.
+fn with_own_keys(rows: Vec<RowPlan>, sources: Vec<SourceRow>) -> (Vec<RowPlan>, Vec<SourceRow>) {
+    let mut kept: Vec<RowPlan> = Vec::new();
+    let mut kept_sources = Vec::new();
+    for (mut row, source) in rows.into_iter().zip(sources) {
+        if source.exists {
+            row.queued_keys.push(std::mem::replace(&mut row.key, source.key.clone()));
+            if let Some(same) = kept.iter_mut().find(|k| k.key == row.key) {
+                same.ids.append(&mut row.ids);
+                same.queued_keys.append(&mut row.queued_keys);
+                same.attempts = same.attempts.max(row.attempts);
+                continue;
+            }
+        }
+        kept.push(row);
+        kept_sources.push(source);
     }
-    if c.key_types.len() != c.key_columns.len() {
-        return Err(Error::undefined(
-            format!("the primary key of {} is no longer ({})", c.source_name, c.key_columns.join(", ")),
-            "Restore the primary key, or drop the collection and create it anew.",
-        ));
-    }
-    Ok(())
+    (kept, kept_sources)
 }
 
 impl Input {
-    /// Name of the server that would be asked.
-    pub fn provider_name(&self) -> &str {
-        &self.provider.name
+    /// The server that would be asked, as the owner.
+    pub fn account(&self) -> Account {
+        (self.provider.name.clone(), self.collection.owner.to_u32())
     }
 
     /// How many requests may be under way to it.
@@ -123,6 +139,7 @@ impl Input {
         for (i, (row, source)) in rows.iter_mut().zip(&sources).enumerate() {
             crate::pg::interrupt::check();
             let of_row: Vec<&StoredChunk> = stored.iter().filter(|s| s.row == i).collect();
+            row.version = source.xmin.map(|xmin| (xmin, source.hash));
             row.chunks = if source.exists { plan::chunks(source, &chunking, &of_row) } else { vec![] };
         }
         let slots: Vec<(usize, usize)> = rows
@@ -142,6 +159,11 @@ impl Job {
     /// The texts to embed.
     pub fn texts(&self) -> Vec<&str> {
         self.slots.iter().map(|&(r, c)| self.rows[r].chunks[c].embedded.as_str()).collect()
+    }
+
+    /// The server it asks, as the owner.
+    pub fn account(&self) -> Account {
+        (self.provider.name.clone(), self.collection.owner.to_u32())
     }
 
     /// Whether its model runs in this process.
@@ -173,14 +195,16 @@ impl Job {
 
     /// Stores what it found and takes its entries off the queue. Runs in a transaction.
     pub fn store(&mut self) {
+        // Dropped, or altered so that its keys are others, meanwhile: its entries are read anew.
         let Some(c) = store::collection::by_id(self.collection.id) else { return };
-        if c.chunk_table.is_empty() || c.source_name.is_empty() {
+        if c.check().is_err() || c.key_columns != self.collection.key_columns {
             return;
         }
         let keys: Vec<String> = self.rows.iter().map(|r| r.key.clone()).collect();
         let keep: Vec<i32> = self.rows.iter().map(|r| r.chunks.len() as i32).collect();
         store::chunks::remove_above(&c, &keys, &keep);
         store::chunks::write(&c, &self.collection.embedding_model, self.new_chunks());
+        store::chunks::confirm(&c, &self.versions());
         store::queue::forget_failures(c.id, &keys);
         store::queue::finish(c.id, &self.ids());
         if c.has_error {
@@ -188,9 +212,14 @@ impl Job {
         }
     }
 
+    fn versions(&self) -> Vec<(String, TransactionId, i64)> {
+        self.rows.iter().filter_map(|row| row.version.map(|(xmin, hash)| (row.key.clone(), xmin, hash))).collect()
+    }
+
     fn new_chunks(&self) -> Vec<NewChunk> {
         let mut chunks = Vec::new();
         for (r, row) in self.rows.iter().enumerate() {
+            let Some((xmin, source_hash)) = row.version else { continue };
             for (i, chunk) in row.chunks.iter().enumerate() {
                 let embedding = match &chunk.action {
                     Action::Keep => continue,
@@ -205,6 +234,8 @@ impl Job {
                     chunk: i as i32 + 1,
                     content: chunk.content.clone(),
                     hash: chunk.hash.clone(),
+                    xmin,
+                    source_hash,
                     embedding,
                 });
             }

@@ -3,8 +3,8 @@
 //! It holds no transaction, snapshot or lock while a model works: a job is read in one transaction, embedded outside
 //! any, and stored in another. There is one worker in a database, so what is under way is remembered in memory.
 
-pub mod launcher;
 mod job;
+pub mod launcher;
 mod plan;
 mod state;
 
@@ -19,7 +19,7 @@ use state::Worker;
 pub fn main(database: pg_sys::Oid) {
     process::connect(Some(database));
     process::settle_settings();
-    if !extension_exists() || !process::become_the_worker() {
+    if process::is_upgrading() || !extension_exists() || !process::become_the_worker() {
         return;
     }
     let mut worker = Worker::default();
@@ -29,10 +29,15 @@ pub fn main(database: pg_sys::Oid) {
         if !crate::guc::WORKER.get() {
             process::report_idle();
             interrupt::wait(None, None);
+        } else if worker.turn() {
             continue;
         }
-        if !worker.turn() && !extension_exists() {
+        if !extension_exists() {
             pgrx::log!("pg_ragent worker: the extension is gone from this database, ending");
+            return;
+        }
+        if !process::is_still_the_worker() {
+            pgrx::log!("pg_ragent worker: another one serves this database, ending");
             return;
         }
     }

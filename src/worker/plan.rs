@@ -12,6 +12,10 @@ pub struct RowPlan {
     pub ids: Vec<i64>,
     /// Most failed attempts of these entries.
     pub attempts: i32,
+    /// The key as its entries have it, where that is written differently.
+    pub queued_keys: Vec<String>,
+    /// xmin and content hash of the row version read; None when the row is gone.
+    pub version: Option<(pgrx::pg_sys::TransactionId, i64)>,
     /// Chunks, in order; empty when the row is gone or has no text.
     pub chunks: Vec<ChunkPlan>,
 }

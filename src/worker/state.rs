@@ -1,14 +1,14 @@
 //! What the worker remembers between turns: jobs under way, pauses, how many rows to take at a time.
 
-use super::job::{self, Job, NoJob};
+use super::job::{self, Account, Job, NoJob};
 use crate::pg::http::{HttpError, InFlight, Response};
 use crate::pg::xact::{self, SqlError};
 use crate::pg::{interrupt, worker as process};
-use crate::provider::remote::{self, Failure};
 use crate::provider;
+use crate::provider::remote::{self, Failure};
 use crate::store;
 use ragent_core::provider::{FailureKind, backoff};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -16,12 +16,16 @@ use std::time::{Duration, Instant};
 #[derive(Default)]
 pub struct Worker {
     collections: HashMap<i32, CollectionState>,
-    providers: HashMap<String, ProviderState>,
+    accounts: HashMap<Account, AccountState>,
     jobs: HashMap<usize, Job>,
     /// Requests under way: tag → job and its texts.
     requests: HashMap<usize, (usize, Range<usize>)>,
+    /// Requests of jobs under way that their server has no room for yet.
+    waiting: VecDeque<(usize, Range<usize>)>,
     in_flight: InFlight,
     next_number: usize,
+    /// The collection that was served last: the others come first.
+    last_served: i32,
 }
 
 /// How to take a collection's rows.
@@ -33,34 +37,49 @@ struct CollectionState {
     /// Consecutive failures that were not a row's.
     failures: u32,
     paused_until: Option<Instant>,
-    /// Its server, once a job was read.
-    provider: Option<String>,
+    /// The server it asks, once a job was read.
+    account: Option<Account>,
 }
 
 impl Default for CollectionState {
     fn default() -> Self {
-        Self { rows: FIRST_ROWS, singly: 0, failures: 0, paused_until: None, provider: None }
+        Self { rows: FIRST_ROWS, singly: 0, failures: 0, paused_until: None, account: None }
     }
 }
 
-/// How a server fares.
+/// How a server fares that is asked as one role.
 #[derive(Default)]
-struct ProviderState {
+struct AccountState {
     max_in_flight: usize,
     failures: u32,
+    /// Consecutive replies that were no replies.
+    garbage: u32,
     paused_until: Option<Instant>,
+}
+
+/// What came of trying to start a job.
+#[derive(PartialEq, Eq)]
+enum Started {
+    /// Nothing is to be done, or nothing can be for now.
+    Nothing,
+    /// Something was done.
+    Something,
 }
 
 /// Rows of a collection's first job, before it is known how many chunks its rows have.
 const FIRST_ROWS: usize = 16;
 /// Shortest wait for a postponed entry.
 const SHORTEST_WAIT: Duration = Duration::from_millis(50);
+/// Where transactions can be prepared, rows may come without a commit that wakes anybody.
+const LOOK_FOR_PREPARED: Duration = Duration::from_secs(1);
 /// Most rows of one job.
 const MAX_ROWS: usize = 1000;
 /// Chunks a job of a local model aims for: about a second's work.
 const LOCAL_CHUNKS: usize = 64;
 /// A row whose own content cannot be embedded is given up after so many attempts.
 const MAX_ATTEMPTS: i32 = 4;
+/// So many useless replies in a row are the server's fault rather than a row's.
+const MAX_GARBAGE: u32 = 3;
 
 impl Worker {
     /// One turn: take finished requests, start new jobs, wait if there is nothing else to do.
@@ -69,20 +88,27 @@ impl Worker {
         while let Some((tag, result)) = self.in_flight.poll() {
             self.finished(tag, result);
         }
-        let Ok(ready) = xact::transaction(store::queue::ready_collections) else {
+        self.send_waiting();
+        let Ok(mut ready) = xact::transaction(store::queue::ready_collections) else {
             interrupt::sleep(Duration::from_millis(200));
             return false;
         };
+        // One job each, beginning after the one served last: a long queue does not keep a short one waiting.
+        let begin = ready.partition_point(|c| *c <= self.last_served);
+        ready.rotate_left(begin);
         let mut worked = false;
         for collection in ready {
-            worked |= self.start_jobs(collection);
+            if self.start_job(collection) == Started::Something {
+                self.last_served = collection;
+                worked = true;
+            }
         }
-        if !worked {
-            // Woken for nothing that is in the queue, it may be that the extension is being dropped.
-            self.wait();
-            return xact::transaction(store::catalog::extension_exists).unwrap_or(false);
+        if worked {
+            return true;
         }
-        true
+        self.wait();
+        // Woken for nothing that is in the queue, it may be that the extension was dropped.
+        xact::transaction(store::catalog::extension_exists).unwrap_or(false)
     }
 
     /// Waits for a request, a commit, or the end of a pause.
@@ -90,41 +116,28 @@ impl Worker {
         process::report_idle();
         let retry = xact::transaction(store::queue::next_retry).ok().flatten();
         let now = Instant::now();
-        let pauses = self
-            .providers
-            .values()
-            .map(|p| p.paused_until)
-            .chain(self.collections.values().map(|c| c.paused_until))
+        let accounts = self.accounts.values().map(|a| a.paused_until);
+        let collections = self.collections.values().map(|c| c.paused_until);
+        let pauses = accounts
+            .chain(collections)
             .flatten()
             .map(|until| until.saturating_duration_since(now))
             .filter(|left| !left.is_zero());
-        // An entry that is due already waits for its provider or its collection: no reason to spin.
-        let timeout = pauses.chain(retry.map(|r| r.max(SHORTEST_WAIT))).min();
+        let prepared = process::may_have_prepared_transactions().then_some(LOOK_FOR_PREPARED);
+        // An entry that is due already waits for its server or its collection: no reason to spin.
+        let timeout = pauses.chain(retry.map(|r| r.max(SHORTEST_WAIT))).chain(prepared).min();
         self.in_flight.wait_for_event(timeout);
     }
 
-    /// Starts what can be started for a collection; whether anything was.
-    fn start_jobs(&mut self, collection: i32) -> bool {
-        let mut started = false;
-        while let Some(outcome) = self.start_job(collection) {
-            started = true;
-            if !outcome {
-                break;
-            }
-        }
-        started
-    }
-
-    /// None: nothing was done. Some(more): something was, and there may be `more` at once.
-    fn start_job(&mut self, collection: i32) -> Option<bool> {
+    fn start_job(&mut self, collection: i32) -> Started {
         let state = self.collections.entry(collection).or_default();
         if is_paused(&mut state.paused_until) {
-            return None;
+            return Started::Nothing;
         }
-        if let Some(provider) = state.provider.clone()
-            && !self.has_room(&provider)
+        if let Some(account) = state.account.clone()
+            && !self.has_room(&account)
         {
-            return None;
+            return Started::Nothing;
         }
         let state = self.collections.entry(collection).or_default();
         let limit = if state.singly > 0 { 1 } else { state.rows };
@@ -132,35 +145,33 @@ impl Worker {
         let read = xact::transaction(|| job::read(collection, limit, &busy_ids, &busy_keys));
         let input = match read {
             Ok(Ok(input)) => input,
-            Ok(Err(NoJob::Nothing)) => return None,
+            Ok(Err(NoJob::Nothing)) => return Started::Nothing,
             Ok(Err(NoJob::Blocked(e))) => {
                 self.block(collection, &e.message);
-                return None;
+                return Started::Nothing;
             }
             Err(e) => {
                 self.failed_sql(collection, limit, &e, None);
-                return None;
+                return Started::Something;
             }
         };
-        let provider = input.provider_name().to_owned();
-        self.providers.entry(provider.clone()).or_default().max_in_flight = input.max_in_flight();
+        let account = input.account();
+        self.accounts.entry(account.clone()).or_default().max_in_flight = input.max_in_flight();
         if let Some(state) = self.collections.get_mut(&collection) {
-            state.provider = Some(provider.clone());
+            state.account = Some(account.clone());
         }
-        if !self.has_room(&provider) {
-            return None;
+        if !self.has_room(&account) {
+            return Started::Nothing;
         }
         match input.plan() {
             Ok(job) => {
                 self.adapt(collection, &job);
-                // A local job keeps this process busy: others come before the next.
-                let more = !job.is_local();
                 self.begin(job);
-                Some(more)
+                Started::Something
             }
             Err(e) => {
                 self.block(collection, &e.message);
-                None
+                Started::Nothing
             }
         }
     }
@@ -168,23 +179,24 @@ impl Worker {
     /// What this process is working on already, of one collection.
     fn busy(&self, collection: i32) -> (Vec<i64>, Vec<String>) {
         let rows = || self.jobs.values().filter(|j| j.collection.id == collection).flat_map(|j| &j.rows);
-        (rows().flat_map(|r| r.ids.iter().copied()).collect(), rows().map(|r| r.key.clone()).collect())
+        let ids = rows().flat_map(|r| r.ids.iter().copied()).collect();
+        let keys = rows().flat_map(|r| r.queued_keys.iter().chain([&r.key]).cloned()).collect();
+        (ids, keys)
     }
 
     /// Whether a server may be asked now. What its limit is, is known once a job was read.
-    fn has_room(&mut self, provider: &str) -> bool {
-        let under_way = self.requests_to(provider);
-        match self.providers.get_mut(provider) {
+    fn has_room(&mut self, account: &Account) -> bool {
+        let of = |job: &usize| self.jobs.get(job).is_some_and(|j| j.account() == *account);
+        let under_way = self.requests.values().filter(|(job, _)| of(job)).count()
+            + self.waiting.iter().filter(|(job, _)| of(job)).count();
+        self.account_has_room(account, under_way)
+    }
+
+    fn account_has_room(&mut self, account: &Account, under_way: usize) -> bool {
+        match self.accounts.get_mut(account) {
             Some(state) => !is_paused(&mut state.paused_until) && under_way < state.max_in_flight,
             None => true,
         }
-    }
-
-    fn requests_to(&self, provider: &str) -> usize {
-        self.requests
-            .values()
-            .filter(|(job, _)| self.jobs.get(job).is_some_and(|j| j.provider.name == provider))
-            .count()
     }
 
     /// Takes more or fewer rows next time, so that a job fills one request.
@@ -192,12 +204,15 @@ impl Worker {
         let state = self.collections.entry(collection).or_default();
         state.singly = state.singly.saturating_sub(job.rows.len());
         let chunks: usize = job.rows.iter().map(|r| r.chunks.len()).sum();
-        if state.singly == 0 && chunks > 0 {
-            let target = if job.is_local() { LOCAL_CHUNKS } else { job.provider.max_batch_items };
-            state.rows = (job.rows.len() * target / chunks).clamp(1, MAX_ROWS).min(state.rows * 2);
-        } else if chunks == 0 {
-            state.rows = (state.rows * 2).min(MAX_ROWS);
+        if state.singly > 0 {
+            return;
         }
+        state.rows = if chunks > 0 {
+            let target = if job.is_local() { LOCAL_CHUNKS } else { job.provider.max_batch_items };
+            (job.rows.len() * target / chunks).clamp(1, MAX_ROWS).min(state.rows * 2)
+        } else {
+            (state.rows * 2).min(MAX_ROWS)
+        };
     }
 
     fn begin(&mut self, job: Job) {
@@ -212,7 +227,10 @@ impl Worker {
         } else if job.is_local() {
             self.embed_here(job);
         } else {
-            self.send(job);
+            let number = self.number();
+            self.waiting.extend(remote::batches(&job.provider, &job.texts()).into_iter().map(|r| (number, r)));
+            self.jobs.insert(number, job);
+            self.send_waiting();
         }
     }
 
@@ -225,24 +243,49 @@ impl Worker {
         }
     }
 
-    fn send(&mut self, job: Job) {
-        let number = self.number();
-        let texts = job.texts();
-        for range in remote::batches(&job.provider, &texts) {
-            let tag = self.number();
-            let request = remote::embedding_request(
-                &job.provider,
-                &job.model.model,
-                &texts[range.clone()],
-                Some(job.collection.dimensions as usize),
-            );
-            if let Err(e) = self.in_flight.submit(tag, request) {
-                self.block(job.collection.id, &e.to_string());
-                return;
+    /// Sends the requests there is room for.
+    fn send_waiting(&mut self) {
+        for _ in 0..self.waiting.len() {
+            let Some((number, range)) = self.waiting.pop_front() else { return };
+            // A job that failed meanwhile needs no more answers.
+            let Some(job) = self.jobs.get(&number) else { continue };
+            let account = job.account();
+            let same = |j: &usize| self.jobs.get(j).is_some_and(|j| j.account() == account);
+            let under_way = self.requests.values().filter(|(j, _)| same(j)).count();
+            if !self.account_has_room(&account, under_way) {
+                self.waiting.push_back((number, range));
+                continue;
             }
-            self.requests.insert(tag, (number, range));
+            self.send(number, range);
         }
-        self.jobs.insert(number, job);
+    }
+
+    fn send(&mut self, number: usize, range: Range<usize>) {
+        let tag = self.number();
+        let Some(job) = self.jobs.get(&number) else { return };
+        let request = remote::embedding_request(
+            &job.provider,
+            &job.model.model,
+            &job.texts()[range.clone()],
+            Some(job.collection.dimensions as usize),
+        );
+        match self.in_flight.submit(tag, request) {
+            Ok(()) => {
+                self.requests.insert(tag, (number, range));
+            }
+            Err(e) => {
+                if let Some(job) = self.abandon(number) {
+                    self.block(job.collection.id, &e.to_string());
+                }
+            }
+        }
+    }
+
+    /// Takes a job out, with what is under way for it.
+    fn abandon(&mut self, number: usize) -> Option<Job> {
+        self.requests.retain(|_, (j, _)| *j != number);
+        self.waiting.retain(|(j, _)| *j != number);
+        self.jobs.remove(&number)
     }
 
     fn number(&mut self) -> usize {
@@ -258,26 +301,22 @@ impl Worker {
         let dimensions = Some(job.collection.dimensions as usize);
         let vectors = remote::embeddings(&job.provider, result, range.len(), dimensions);
         let received = vectors.and_then(|v| {
-            job.receive(range, v).map_err(|error| Failure {
-                kind: FailureKind::Protocol,
-                retry_after: None,
-                error,
-            })
+            job.receive(range, v).map_err(|error| Failure { kind: FailureKind::Protocol, retry_after: None, error })
         });
         match received {
             Ok(()) => {
-                if let Some(state) = self.providers.get_mut(&job.provider.name) {
+                if let Some(state) = self.accounts.get_mut(&job.account()) {
                     state.failures = 0;
+                    state.garbage = 0;
                 }
                 if job.is_complete()
-                    && let Some(job) = self.jobs.remove(&number)
+                    && let Some(job) = self.abandon(number)
                 {
                     self.store(job);
                 }
             }
             Err(failure) => {
-                if let Some(job) = self.jobs.remove(&number) {
-                    self.requests.retain(|_, (j, _)| *j != number);
+                if let Some(job) = self.abandon(number) {
                     self.failed_request(&job, &failure);
                 }
             }
@@ -295,44 +334,62 @@ impl Worker {
     /// The provider did not give vectors.
     fn failed_request(&mut self, job: &Job, failure: &Failure) {
         let message = failure.error.message.as_str();
-        let of_a_row = matches!(
-            failure.kind,
-            FailureKind::BadRequest | FailureKind::TooLarge | FailureKind::Protocol
-        );
-        if of_a_row && job.rows.len() > 1 {
-            // One of these rows may be to blame: each gets a job of its own.
+        match failure.kind {
+            FailureKind::BadRequest | FailureKind::TooLarge | FailureKind::Protocol => {
+                self.failed_content(job, failure.kind, message);
+            }
+            // The key or the model's name is wrong: a matter of this collection.
+            FailureKind::Auth | FailureKind::NotFound => self.block(job.collection.id, message),
+            FailureKind::RateLimited | FailureKind::Unavailable => {
+                let pause = self.pause(&job.account(), failure.retry_after);
+                let (id, ids) = (job.collection.id, job.ids());
+                self.note(id, xact::transaction(|| store::queue::postpone(id, &ids, pause, message)));
+            }
+        }
+    }
+
+    /// The reply speaks of what was sent, or is none. One of several rows may be to blame: each gets a job of its own.
+    fn failed_content(&mut self, job: &Job, kind: FailureKind, message: &str) {
+        if job.rows.len() > 1 {
             self.collections.entry(job.collection.id).or_default().singly = job.rows.len();
             return;
         }
-        let provider = self.providers.entry(job.provider.name.clone()).or_default();
-        provider.failures += 1;
-        let pause = failure
-            .retry_after
-            .unwrap_or_else(|| backoff(provider.failures, u64::from(std::process::id())));
-        if !of_a_row || provider.failures > 3 {
-            provider.paused_until = Some(Instant::now() + pause);
+        if kind == FailureKind::Protocol {
+            let account = self.accounts.entry(job.account()).or_default();
+            account.garbage += 1;
+            if account.garbage > MAX_GARBAGE {
+                self.pause(&job.account(), None);
+            }
         }
-        if of_a_row {
-            self.failed_row(job, message);
-        } else {
-            let (id, ids) = (job.collection.id, job.ids());
-            note(xact::transaction(|| store::queue::postpone(id, &ids, pause, message)));
-        }
+        self.failed_row(job, message);
+    }
+
+    fn pause(&mut self, account: &Account, retry_after: Option<Duration>) -> Duration {
+        let state = self.accounts.entry(account.clone()).or_default();
+        state.failures += 1;
+        let pause = retry_after.unwrap_or_else(|| backoff(state.failures, u64::from(std::process::id())));
+        state.paused_until = Some(Instant::now() + pause);
+        pause
     }
 
     /// The only row of a job cannot be embedded: it is tried again later, or given up.
     fn failed_row(&mut self, job: &Job, message: &str) {
         let Some(row) = job.rows.first() else { return };
-        let (id, ids, key, attempts) = (job.collection.id, &row.ids, &row.key, row.attempts + 1);
-        pgrx::warning!("collection \"{}\": row {key}: {message}", job.collection.name);
-        note(xact::transaction(|| {
+        let id = job.collection.id;
+        pgrx::log!("collection \"{}\": row {}: {message}", job.collection.name, provider::excerpt(&row.key));
+        self.fail(id, &row.ids, &row.key, row.attempts + 1, message);
+    }
+
+    fn fail(&mut self, collection: i32, ids: &[i64], key: &str, attempts: i32, message: &str) {
+        let done = xact::transaction(|| {
             if attempts >= MAX_ATTEMPTS {
-                store::queue::give_up(id, ids, key, attempts, message);
+                store::queue::give_up(collection, ids, key, attempts, message);
             } else {
-                let delay = backoff(attempts as u32, ids[0] as u64);
-                store::queue::postpone(id, ids, delay, message);
+                let delay = backoff(attempts as u32, ids.first().copied().unwrap_or(0) as u64);
+                store::queue::postpone(collection, ids, delay, message);
             }
-        }));
+        });
+        self.note(collection, done);
     }
 
     /// A transaction failed, by the data of a row or by the state of the database.
@@ -353,20 +410,13 @@ impl Worker {
         let (busy_ids, busy_keys) = self.busy(collection);
         let state = self.collections.entry(collection).or_default();
         state.singly = state.singly.saturating_sub(1);
-        note(xact::transaction(|| {
-            for entry in store::queue::claim(collection, 1, &busy_ids, &busy_keys) {
-                let attempts = entry.attempts + 1;
-                match &entry.key {
-                    Some(key) if attempts >= MAX_ATTEMPTS => {
-                        store::queue::give_up(collection, &[entry.id], key, attempts, message);
-                    }
-                    _ => {
-                        let delay = backoff(attempts as u32, entry.id as u64);
-                        store::queue::postpone(collection, &[entry.id], delay, message);
-                    }
-                }
+        let claimed = xact::transaction(|| store::queue::claim(collection, 1, &busy_ids, &busy_keys));
+        for entry in claimed.unwrap_or_default() {
+            match &entry.key {
+                Some(key) => self.fail(collection, &[entry.id], key, entry.attempts + 1, message),
+                None => self.block(collection, message),
             }
-        }));
+        }
     }
 
     /// The collection cannot be worked on for now; `rag.status` says why.
@@ -377,7 +427,17 @@ impl Worker {
         if state.failures == 1 {
             pgrx::warning!("collection {collection}: {message}");
         }
-        note(xact::transaction(|| store::collection::note_error(collection, Some(message))));
+        let noted = xact::transaction(|| store::collection::note_error(collection, Some(message)));
+        if let Err(e) = noted {
+            pgrx::warning!("pg_ragent worker: {}", e.message);
+        }
+    }
+
+    /// Book-keeping that failed: the entries are still in the queue and are tried again, but not at once.
+    fn note(&mut self, collection: i32, result: Result<(), SqlError>) {
+        if let Err(e) = result {
+            self.block(collection, &e.message);
+        }
     }
 }
 
@@ -387,11 +447,4 @@ fn is_paused(until: &mut Option<Instant>) -> bool {
         *until = None;
     }
     until.is_some()
-}
-
-/// Book-keeping that failed is logged; the entries are still in the queue and will be tried again.
-fn note(result: Result<(), SqlError>) {
-    if let Err(e) = result {
-        pgrx::warning!("pg_ragent worker: {}", e.message);
-    }
 }
