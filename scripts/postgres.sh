@@ -42,6 +42,9 @@ use_postgres() {
   PGRX_HOME=$TARGET/pgrx/pg$PG_MAJOR
   PATH=$TARGET/tools/bin:$PATH
   export PG_CONFIG PG_MAJOR PG_BIN PGRX_HOME PATH
+  # cargo-pgrx adds a linker flag to its own builds, for linkers that lose its schema section; cargo then builds every
+  # dependency twice, with the flag and without. On x86-64 the section stays without it.
+  [ "$(uname -m)" != x86_64 ] || export CARGO_PGRX_DISABLE_GC_SECTIONS_WORKAROUND=1
 }
 
 # Where extensions' files go for this PostgreSQL.
