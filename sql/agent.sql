@@ -69,14 +69,17 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION forget_steps() IS 'Trigger of rag.runs: deletes the steps of a deleted run';
 CREATE TRIGGER forget_steps AFTER DELETE ON runs FOR EACH ROW EXECUTE FUNCTION forget_steps();
+COMMENT ON TRIGGER forget_steps ON runs IS 'Deletes the steps of a deleted run';
 
 GRANT SELECT, DELETE ON runs TO PUBLIC;
 GRANT SELECT ON steps TO PUBLIC;
 ALTER TABLE runs ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own ON runs TO PUBLIC USING (role = current_user);
+COMMENT ON POLICY own ON runs IS 'Each role sees the runs recorded under its name';
 ALTER TABLE steps ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own ON steps FOR SELECT TO PUBLIC
     USING (EXISTS (SELECT FROM @extschema@.runs r WHERE r.id = run_id AND r.role = current_user));
+COMMENT ON POLICY own ON steps IS 'Each role sees the steps of its own runs';
 
 CREATE FUNCTION answer(question text, collection text DEFAULT NULL, chat_model text DEFAULT NULL)
     RETURNS TABLE (answer text, citations jsonb, decision text, outcome text, stop_reason text,

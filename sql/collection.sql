@@ -61,6 +61,8 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION number_columns() IS 'Trigger of rag.collection: notes the numbers of its source''s columns';
 CREATE TRIGGER number_columns BEFORE INSERT ON collection FOR EACH ROW EXECUTE FUNCTION number_columns();
+COMMENT ON TRIGGER number_columns ON collection IS 'Notes the numbers of the source''s columns';
+COMMENT ON SEQUENCE collection_id_seq IS 'Numbers of collections';
 
 CREATE FUNCTION may_read(source regclass, columns text[]) RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -89,6 +91,49 @@ CREATE FUNCTION is_plain(relation regclass) RETURNS boolean
 $$;
 COMMENT ON FUNCTION is_plain(regclass) IS
 'Whether writing to a table runs no code attached to it: no triggers, rules, defaults, checks, expressions in indexes';
+
+CREATE FUNCTION sync_grants(collection_id integer) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    c @extschema@.collection;
+    grantee oid;
+    readers oid[];
+    holders oid[];
+BEGIN
+    SELECT * INTO c FROM @extschema@.collection WHERE id = collection_id;
+    IF NOT EXISTS (SELECT FROM pg_class WHERE oid = c.source)
+       OR NOT EXISTS (SELECT FROM pg_class WHERE oid = c.chunk_table) THEN
+        RETURN;
+    END IF;
+    -- Who was granted SELECT on the source, or on each of its key and content columns; 0 is PUBLIC.
+    readers := ARRAY(
+        SELECT a.grantee FROM pg_class r, aclexplode(r.relacl) a
+        WHERE r.oid = c.source AND a.privilege_type = 'SELECT' AND a.grantee <> r.relowner
+        UNION
+        SELECT a.grantee FROM pg_attribute col, aclexplode(col.attacl) a
+        WHERE col.attrelid = c.source AND NOT col.attisdropped AND a.privilege_type = 'SELECT'
+          AND col.attname = ANY (c.key_columns || c.content_columns)
+        GROUP BY a.grantee
+        HAVING count(DISTINCT col.attname) = (SELECT count(DISTINCT u) FROM unnest(c.key_columns || c.content_columns) u));
+    holders := ARRAY(
+        SELECT DISTINCT a.grantee FROM pg_class r, aclexplode(r.relacl) a
+        WHERE r.oid = c.chunk_table AND a.privilege_type = 'SELECT' AND a.grantee <> r.relowner);
+    FOREACH grantee IN ARRAY readers LOOP
+        IF grantee <> ALL (holders) THEN
+            EXECUTE format('GRANT SELECT ON %s TO %s', c.chunk_table,
+                           CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END);
+        END IF;
+    END LOOP;
+    FOREACH grantee IN ARRAY holders LOOP
+        IF grantee <> ALL (readers) THEN
+            EXECUTE format('REVOKE SELECT ON %s FROM %s CASCADE', c.chunk_table,
+                           CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END);
+        END IF;
+    END LOOP;
+END $$;
+REVOKE EXECUTE ON FUNCTION sync_grants(integer) FROM PUBLIC;
+COMMENT ON FUNCTION sync_grants(integer) IS
+'Grants SELECT on a chunk table to those who were granted it on the source, and to nobody else; its policy then decides row by row';
 
 CREATE VIEW collections WITH (security_barrier) AS
     SELECT c.name, c.source, c.content_columns AS content, c.title_column AS title, c.link_column AS link,

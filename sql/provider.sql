@@ -22,7 +22,7 @@ COMMENT ON FUNCTION provider_validator(text[], oid) IS
 
 CREATE FOREIGN DATA WRAPPER rag_provider VALIDATOR provider_validator;
 COMMENT ON FOREIGN DATA WRAPPER rag_provider IS
-'Model providers of pg_ragent. CREATE SERVER … FOREIGN DATA WRAPPER rag_provider OPTIONS (api ''openai'', base_url ''https://…/v1'')';
+'Model providers of pg_ragent. CREATE SERVER ... FOREIGN DATA WRAPPER rag_provider OPTIONS (api ''openai'', base_url ''https://.../v1'')';
 
 CREATE SERVER local FOREIGN DATA WRAPPER rag_provider OPTIONS (api 'local');
 COMMENT ON SERVER local IS

@@ -39,16 +39,20 @@ COMMENT ON COLUMN failure.attempts IS 'Attempts made';
 COMMENT ON COLUMN failure.error IS 'Why the last one failed';
 COMMENT ON COLUMN failure.failed_at IS 'When it was given up';
 
-CREATE FUNCTION is_capturing() RETURNS boolean
-    LANGUAGE c STABLE PARALLEL UNSAFE
+COMMENT ON SEQUENCE queue_id_seq IS 'Order of capture';
+COMMENT ON INDEX failure_key IS 'One failure for each row';
+
+CREATE FUNCTION is_capturing(collection integer) RETURNS boolean
+    LANGUAGE c STABLE STRICT PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'is_capturing_wrapper';
-COMMENT ON FUNCTION is_capturing() IS 'Whether a capture trigger is writing to rag.queue right now; the condition under which a role may';
+COMMENT ON FUNCTION is_capturing(integer) IS 'Whether a capture trigger of this collection is writing to rag.queue right now; the condition under which a role may';
 
 -- Writers queue their rows as themselves: nothing of theirs is evaluated with more rights than they have.
 -- The policy keeps everybody from writing to the queue in another way.
 GRANT INSERT (collection, key) ON queue TO PUBLIC;
 ALTER TABLE queue ENABLE ROW LEVEL SECURITY;
-CREATE POLICY capture ON queue FOR INSERT TO PUBLIC WITH CHECK (@extschema@.is_capturing());
+CREATE POLICY capture ON queue FOR INSERT TO PUBLIC WITH CHECK (@extschema@.is_capturing(collection));
+COMMENT ON POLICY capture ON queue IS 'Roles write to the queue by the capture triggers only';
 
 CREATE FUNCTION wake_worker() RETURNS trigger
     LANGUAGE c VOLATILE PARALLEL UNSAFE
@@ -57,8 +61,10 @@ COMMENT ON FUNCTION wake_worker() IS 'Trigger of rag.queue: wakes the worker whe
 CREATE TRIGGER wake_worker AFTER INSERT ON queue FOR EACH STATEMENT EXECUTE FUNCTION wake_worker();
 -- Also for rows that arrive by replication, and when a restore brings collections after their queue.
 ALTER TABLE queue ENABLE ALWAYS TRIGGER wake_worker;
+COMMENT ON TRIGGER wake_worker ON queue IS 'Wakes the worker at commit';
 CREATE TRIGGER wake_worker AFTER INSERT ON collection FOR EACH STATEMENT EXECUTE FUNCTION wake_worker();
 ALTER TABLE collection ENABLE ALWAYS TRIGGER wake_worker;
+COMMENT ON TRIGGER wake_worker ON collection IS 'Wakes the worker at commit';
 
 CREATE FUNCTION capture() RETURNS trigger
     LANGUAGE c VOLATILE PARALLEL UNSAFE

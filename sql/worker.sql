@@ -47,7 +47,7 @@ CREATE VIEW status WITH (security_barrier) AS
            END AS hint
     FROM @extschema@.collection c
     JOIN pg_catalog.pg_class r ON r.oid = c.source
-    CROSS JOIN (SELECT @extschema@.worker_pid(), pg_catalog.current_setting('rag.worker')::pg_catalog.bool) AS w (pid, enabled)
+    CROSS JOIN (SELECT @extschema@.worker_pid(), coalesce(pg_catalog.current_setting('rag.worker', true)::pg_catalog.bool, true)) AS w (pid, enabled)
     CROSS JOIN LATERAL pg_catalog.pg_has_role(r.relowner, 'USAGE') AS o (owns)
     CROSS JOIN LATERAL @extschema@.row_counts(c.id) AS n
     CROSS JOIN LATERAL (
@@ -165,9 +165,29 @@ CREATE EVENT TRIGGER rag_follow_altered ON ddl_command_end
     WHEN TAG IN ('ALTER TABLE') EXECUTE FUNCTION follow_altered();
 COMMENT ON EVENT TRIGGER rag_follow_altered IS 'pg_ragent: when a source is altered, its collection follows';
 
-CREATE FUNCTION wake_before_drop() RETURNS event_trigger
+CREATE FUNCTION follow_grants() RETURNS event_trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM @extschema@.sync_grants(c.id) FROM @extschema@.collection c;
+END $$;
+COMMENT ON FUNCTION follow_grants() IS 'Event trigger: after GRANT and REVOKE, chunk tables are readable by those who may read the source';
+CREATE EVENT TRIGGER rag_follow_grants ON ddl_command_end
+    WHEN TAG IN ('GRANT', 'REVOKE') EXECUTE FUNCTION follow_grants();
+COMMENT ON EVENT TRIGGER rag_follow_grants IS 'pg_ragent: after GRANT and REVOKE, chunk tables are readable by those who may read the source';
+
+CREATE FUNCTION wake_at_commit() RETURNS void
     LANGUAGE c VOLATILE PARALLEL UNSAFE
-    AS 'MODULE_PATHNAME', 'wake_before_drop_wrapper';
+    AS 'MODULE_PATHNAME', 'wake_at_commit_wrapper';
+COMMENT ON FUNCTION wake_at_commit() IS 'Wakes the worker of this database when the transaction commits';
+
+CREATE FUNCTION wake_before_drop() RETURNS event_trigger
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM @extschema@.wake_at_commit();
+EXCEPTION WHEN OTHERS THEN
+    -- Where the library is missing, dropping must work all the same.
+    NULL;
+END $$;
 COMMENT ON FUNCTION wake_before_drop() IS 'Event trigger: lets the worker notice that the extension was dropped';
 CREATE EVENT TRIGGER rag_wake_before_drop ON ddl_command_start
     WHEN TAG IN ('DROP EXTENSION', 'DROP SCHEMA', 'DROP OWNED') EXECUTE FUNCTION wake_before_drop();

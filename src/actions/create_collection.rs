@@ -60,7 +60,7 @@ pub fn create(request: Request) -> Result<String> {
         return Err(Error::new(
             PgSqlErrorCode::ERRCODE_DUPLICATE_OBJECT,
             format!("collection \"{name}\" already exists"),
-            "Choose another name, or drop it first: SELECT rag.drop_collection(…).",
+            "Choose another name, or drop it first: SELECT rag.drop_collection(...).",
         ));
     }
     let source = check_source(request.source)?;
@@ -159,7 +159,7 @@ fn check_source(oid: pg_sys::Oid) -> Result<Source> {
         return Err(Error::new(
             PgSqlErrorCode::ERRCODE_INVALID_TABLE_DEFINITION,
             format!("table {table} has no primary key"),
-            format!("Citations and updates find rows by it: ALTER TABLE {table} ADD PRIMARY KEY (…)."),
+            format!("Citations and updates find rows by it: ALTER TABLE {table} ADD PRIMARY KEY (...)."),
         ));
     }
     if let Some(k) = source.key.iter().find(|k| k.is_composite) {
@@ -207,7 +207,7 @@ fn excerpt_list(names: &[&str]) -> String {
     const MOST: usize = 20;
     let mut text = names.iter().take(MOST).copied().collect::<Vec<_>>().join(", ");
     if names.len() > MOST {
-        text.push_str(", …");
+        text.push_str(", ...");
     }
     text
 }
@@ -230,7 +230,13 @@ fn check_chunk_table(source: &Source, name: &str, given: Option<&str>) -> Result
     if table.len() > MAX_IDENTIFIER {
         return Err(Error::bad_argument(
             format!("chunk table name \"{}\" is longer than {MAX_IDENTIFIER} bytes", excerpt(&table)),
-            "Give a shorter one with chunk_table => '…'.",
+            "Give a shorter one with chunk_table => '...'.",
+        ));
+    }
+    if schema == "rag" || schema.starts_with("pg_") || schema == "information_schema" {
+        return Err(Error::bad_argument(
+            format!("chunk tables cannot be in schema \"{schema}\""),
+            "Name a schema of your own.",
         ));
     }
     let owner = role::name(source.owner);
@@ -258,7 +264,7 @@ fn check_chunk_table(source: &Source, name: &str, given: Option<&str>) -> Result
         return Err(Error::new(
             PgSqlErrorCode::ERRCODE_DUPLICATE_TABLE,
             format!("relation \"{schema}.{table}\" already exists"),
-            "Give the chunk table another name with chunk_table => '…'.",
+            "Give the chunk table another name with chunk_table => '...'.",
         ));
     }
     Ok((schema, table))
@@ -349,7 +355,7 @@ fn dimensions(model: &ModelName, known: Option<usize>, given: Option<i32>, role:
             PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED,
             format!("model \"{model}\" has vectors of {found} dimensions, more than an index can hold"),
             format!(
-                "Choose a model with at most {MAX_HALFVEC_INDEX} dimensions, or one that can shorten its vectors: dimensions => …, with the server's option send_dimensions 'true'."
+                "Choose a model with at most {MAX_HALFVEC_INDEX} dimensions, or one that can shorten its vectors: dimensions => ..., with the server's option send_dimensions 'true'."
             ),
         )),
     }

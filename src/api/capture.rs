@@ -1,4 +1,4 @@
-//! The trigger functions: `rag.capture`, `rag.wake_worker`, and the event trigger `rag.wake_before_drop`.
+//! The trigger functions: `rag.capture`, `rag.wake_worker`, `rag.wake_at_commit`, `rag.is_capturing`.
 
 use crate::pg::trigger::TriggerCall;
 use crate::pg::wake;
@@ -17,7 +17,7 @@ fn capture<'a>(trigger: &'a pgrx::PgTrigger<'a>) -> TriggerResult<'a> {
     let collection = collection::by_id_now(id).filter(|c| queue::belongs_to(c, call.relation()));
     match collection {
         Some(collection) => queue::capture(&collection, &call),
-        // A copy of the table's definition (LIKE … INCLUDING ALL does not copy triggers, a restore without the
+        // A copy of the table's definition (LIKE ... INCLUDING ALL does not copy triggers, a restore without the
         // extension's data does): the table must stay writable.
         None => pgrx::warning!(
             "capture trigger of {} belongs to no collection; drop it or create the collection anew",
@@ -34,12 +34,12 @@ fn wake_worker<'a>(_trigger: &'a pgrx::PgTrigger<'a>) -> TriggerResult<'a> {
 }
 
 #[pg_extern(sql = false)]
-fn wake_before_drop() -> Result<(), ErrorReport> {
+fn wake_at_commit() -> Result<(), ErrorReport> {
     wake::at_commit();
     Ok(())
 }
 
 #[pg_extern(sql = false)]
-fn is_capturing() -> Result<bool, ErrorReport> {
-    Ok(queue::is_capturing())
+fn is_capturing(collection: i32) -> Result<bool, ErrorReport> {
+    Ok(queue::is_capturing(collection))
 }

@@ -2,6 +2,7 @@
 
 use crate::pg::role;
 use crate::provider::options::{self, Owner};
+use crate::store::catalog;
 use pgrx::pg_sys;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
@@ -17,5 +18,7 @@ fn provider_validator(options: Vec<String>, catalog: pg_sys::Oid) -> Result<(), 
     } else {
         Owner::ForeignTable
     };
-    Ok(options::validate(&options::split(options), owner, role::is_superuser())?)
+    let role = role::current();
+    let stored = |name: &str, value: &str| catalog::has_option(role, name, value);
+    Ok(options::validate(&options::split(options), owner, role::is_superuser(), stored)?)
 }

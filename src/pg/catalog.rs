@@ -72,7 +72,7 @@ pub fn share_dir() -> std::path::PathBuf {
     std::path::PathBuf::from(path.to_string_lossy().into_owned())
 }
 
-/// Makes a misspelt `rag.…` setting an error rather than a silent placeholder.
+/// Makes a misspelt `rag....` setting an error rather than a silent placeholder.
 pub fn reserve_setting_prefix() {
     // SAFETY: a NUL-terminated constant.
     unsafe { pg_sys::MarkGUCPrefixReserved(c"rag".as_ptr()) }

@@ -11,10 +11,11 @@ thread_local! {
 /// Wakes the worker of this database once the current transaction has committed; starts one if none runs then.
 /// Cheap to call often: a transaction does it once.
 pub fn at_commit() {
-    if PENDING.replace(true) {
+    if PENDING.get() {
         return;
     }
     let start = !worker::is_running() && worker::may_start();
+    PENDING.set(true);
     xact::on_abort(|| PENDING.set(false));
     // The rows come with COMMIT PREPARED, perhaps in another session: the worker looks for such by itself.
     xact::on_prepare(|| PENDING.set(false));

@@ -27,6 +27,11 @@ pub struct SqlError {
 }
 
 impl SqlError {
+    /// The same, counted as the fault of the values at hand.
+    pub fn of_data(self) -> Self {
+        Self { code: pgrx::PgSqlErrorCode::ERRCODE_DATA_EXCEPTION, ..self }
+    }
+
     /// Whether it speaks of the values at hand (data exception, constraint violation, size limits, an exception raised by
     /// a table's own code, corrupt data) rather than of the state of the database.
     pub fn is_about_data(&self) -> bool {
@@ -81,6 +86,11 @@ pub fn transaction<R>(f: impl FnOnce() -> R) -> Result<R, SqlError> {
             Err(error)
         }
     }
+}
+
+/// Runs `f`, which needs no transaction, and gives back what it panicked with, if it did.
+pub fn catching<R>(f: impl FnOnce() -> R) -> Result<R, SqlError> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).map_err(describe)
 }
 
 fn describe(payload: Box<dyn std::any::Any + Send>) -> SqlError {

@@ -58,7 +58,7 @@ pub fn chat(model: &str, request: &ChatRequest) -> Result<ChatReply> {
     }
     Err(Error::undefined(
         format!("chat model \"local/{}\" does not exist", super::excerpt(model)),
-        "Server \"local\" has one chat model, local/extractive. Name a model of another server, or CREATE SERVER … FOREIGN DATA WRAPPER rag_provider for one.",
+        "Server \"local\" has one chat model, local/extractive. Name a model of another server, or CREATE SERVER ... FOREIGN DATA WRAPPER rag_provider for one.",
     ))
 }
 

@@ -11,6 +11,7 @@ mod resolve;
 pub use resolve::{Provider, resolve};
 
 use crate::error::{Error, Result};
+use crate::pg::vector::MAX_DIMENSIONS;
 use pgrx::pg_sys;
 use ragent_core::model::{ChatReply, ChatRequest};
 
@@ -32,7 +33,7 @@ impl ModelName {
             }
             _ => Err(Error::bad_argument(
                 format!("invalid model name \"{}\"", excerpt(text)),
-                "Write it as 'server/model', for example 'local/all-MiniLM-L6-v2'; servers are those of CREATE SERVER … FOREIGN DATA WRAPPER rag_provider.",
+                "Write it as 'server/model', for example 'local/all-MiniLM-L6-v2'; servers are those of CREATE SERVER ... FOREIGN DATA WRAPPER rag_provider.",
             )),
         }
     }
@@ -62,7 +63,16 @@ pub fn embed(model: &ModelName, texts: &[&str], dimensions: Option<usize>, role:
         options::Api::Local => local::embed(&model.model, texts)?,
         options::Api::OpenAi => remote::embed(&provider, &model.model, texts, dimensions)?,
     };
-    if let (Some(wanted), Some(got)) = (dimensions, vectors.first().map(Vec::len))
+    let got = vectors.first().map_or(0, Vec::len);
+    if got > MAX_DIMENSIONS {
+        return Err(Error::new(
+            pgrx::PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED,
+            format!("model \"{model}\" returned vectors of {got} dimensions, more than a vector can have"),
+            format!("A vector has at most {MAX_DIMENSIONS} dimensions; choose another model."),
+        ));
+    }
+    if let Some(wanted) = dimensions
+        && !vectors.is_empty()
         && wanted != got
     {
         return Err(wrong_dimensions(model, wanted, got));
@@ -90,7 +100,11 @@ pub fn embedding_model_facts(model: &ModelName, role: pg_sys::Oid) -> Result<Emb
 /// How to count the tokens of a text for `model`: exactly for a local one, approximately for a remote one.
 pub fn token_counter(provider: &Provider, model: &str) -> Result<Box<dyn Fn(&str) -> usize>> {
     match provider.api {
-        options::Api::Local => local::token_counter(model),
+        options::Api::Local => {
+            let count = local::token_counter(model)?;
+            // To a WordPiece tokenizer anything without blanks, however long, is one unknown token.
+            Ok(Box::new(move |text| count(text).max(text.len() / MAX_BYTES_OF_A_TOKEN)))
+        }
         options::Api::OpenAi => Ok(Box::new(ragent_core::chunk::approximate_tokens)),
     }
 }
@@ -104,12 +118,15 @@ pub fn chat(model: &ModelName, request: &ChatRequest, role: pg_sys::Oid) -> Resu
     }
 }
 
+/// A chunk is never longer than so many bytes for each of its tokens.
+const MAX_BYTES_OF_A_TOKEN: usize = 12;
+
 /// The beginning of a text that somebody gave us, for an error message.
 pub fn excerpt(text: &str) -> String {
     const MAX: usize = 80;
     let mut short: String = text.chars().take(MAX).collect();
     if short.len() < text.len() {
-        short.push('…');
+        short.push_str("...");
     }
     short
 }

@@ -99,11 +99,19 @@ const OPTIONS: &[OptionSpec] = &[
 ///
 /// Errors: HV00D for an unknown or misplaced option, 22023 for a value out of its type or range, 42501 for one that
 /// needs a superuser, HV00B for one that is missing.
-pub fn validate(options: &BTreeMap<String, String>, owner: Owner, is_superuser: bool) -> Result<()> {
+///
+/// PostgreSQL hands over all options of the object, also those a statement leaves alone: one that is `stored` already, in
+/// an object the role owns, is no new one.
+pub fn validate(
+    options: &BTreeMap<String, String>,
+    owner: Owner,
+    is_superuser: bool,
+    stored: impl Fn(&str, &str) -> bool,
+) -> Result<()> {
     for (name, value) in options {
         let spec =
             OPTIONS.iter().find(|o| o.name == name && o.owners.contains(&owner)).ok_or_else(|| unknown(name, owner))?;
-        if spec.superuser_only && !is_superuser {
+        if spec.superuser_only && !is_superuser && !stored(name, value) {
             return Err(Error::denied(
                 format!("must be superuser to set option \"{name}\""),
                 "It decides where this server's process sends data or which of its secrets it reads. Ask a superuser to set it; a role with USAGE on the server may set its own api_key.",
@@ -123,7 +131,7 @@ fn check_server(options: &BTreeMap<String, String>) -> Result<()> {
     match options.get("api").and_then(|a| Api::parse(a)) {
         None => missing(
             "option \"api\" is required",
-            "Say which protocol the server speaks: OPTIONS (api 'openai', base_url 'https://…/v1').",
+            "Say which protocol the server speaks: OPTIONS (api 'openai', base_url 'https://.../v1').",
         ),
         Some(Api::OpenAi) if !options.contains_key("base_url") => missing(
             "option \"base_url\" is required with api 'openai'",
@@ -147,7 +155,7 @@ fn unknown(name: &str, owner: Owner) -> Error {
         return Error::new(
             PgSqlErrorCode::ERRCODE_FDW_INVALID_OPTION_NAME,
             "option \"api_key\" is not allowed on a server",
-            "Every role can read a server's options. Put the key in a user mapping: CREATE USER MAPPING FOR … SERVER … OPTIONS (api_key '…').",
+            "Every role can read a server's options. Put the key in a user mapping: CREATE USER MAPPING FOR ... SERVER ... OPTIONS (api_key '...').",
         );
     }
     let hint = if valid.is_empty() {
@@ -165,8 +173,14 @@ fn unknown(name: &str, owner: Owner) -> Error {
 fn check(spec: &OptionSpec, value: &str) -> Result<()> {
     let name = spec.name;
     let bad = |hint: String| {
-        // A secret's value is not repeated.
-        Err(Error::bad_argument(format!("invalid value for option \"{name}\": \"{}\"", super::excerpt(value)), hint))
+        // What may hold a secret, by mistake too, is not repeated.
+        let message = match spec.kind {
+            Kind::Url | Kind::Secret | Kind::Environment | Kind::File => {
+                format!("invalid value for option \"{name}\"")
+            }
+            _ => format!("invalid value for option \"{name}\": \"{}\"", super::excerpt(value)),
+        };
+        Err(Error::bad_argument(message, hint))
     };
     match spec.kind {
         Kind::Api => match Api::parse(value) {
@@ -179,10 +193,7 @@ fn check(spec: &OptionSpec, value: &str) -> Result<()> {
         },
         Kind::Secret => {
             if value.trim().is_empty() || value.chars().any(char::is_control) {
-                return Err(Error::bad_argument(
-                    format!("invalid value for option \"{name}\""),
-                    "A key is not empty and has no control characters.",
-                ));
+                return bad("A key is not empty and has no control characters.".into());
             }
             Ok(())
         }

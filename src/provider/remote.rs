@@ -149,7 +149,7 @@ fn success(provider: &Provider, result: Result<Response, HttpError>) -> Result<V
     let (code, hint) = match kind {
         FailureKind::Auth => (
             PgSqlErrorCode::ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION,
-            format!("Check the key: CREATE or ALTER USER MAPPING FOR CURRENT_USER SERVER {name} OPTIONS (… api_key '…'), or the server's api_key_env or api_key_file."),
+            format!("Check the key: CREATE or ALTER USER MAPPING FOR CURRENT_USER SERVER {name} OPTIONS (... api_key '...'), or the server's api_key_env or api_key_file."),
         ),
         FailureKind::RateLimited => (
             PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,

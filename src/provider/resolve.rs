@@ -46,7 +46,7 @@ pub fn resolve(model: &ModelName, role: pg_sys::Oid) -> Result<Provider> {
     let server = store::catalog::provider(name, role).ok_or_else(|| {
         Error::undefined(
             format!("server \"{}\" does not exist", excerpt(name)),
-            format!("Create it: CREATE SERVER {} FOREIGN DATA WRAPPER rag_provider OPTIONS (api '…', …), or see pg_foreign_server for those there are.", store::quote(name)),
+            format!("Create it: CREATE SERVER {} FOREIGN DATA WRAPPER rag_provider OPTIONS (api '...', ...), or see pg_foreign_server for those there are.", store::quote(name)),
         )
     })?;
     if !server.is_provider {

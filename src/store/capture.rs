@@ -1,6 +1,6 @@
 //! Capture triggers: their DDL, and the statements they run.
 //!
-//! Ordinary tables get statement-level triggers with transition tables: one INSERT … SELECT a statement. Partitioned
+//! Ordinary tables get statement-level triggers with transition tables: one INSERT ... SELECT a statement. Partitioned
 //! tables get row-level ones, which PostgreSQL clones to every partition, also to those attached later, so that
 //! writing to a partition directly is captured too.
 

@@ -53,3 +53,14 @@ pub fn extension_exists() -> bool {
     const SQL: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname = 'pg_ragent')";
     spi::connect(|s| s.query(Mode::Read, SQL, &[]).one().unwrap_or(false))
 }
+
+/// Whether a server the role owns, or the role's own user mapping, has this option with this value.
+pub fn has_option(role: pg_sys::Oid, name: &str, value: &str) -> bool {
+    const SQL: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_foreign_server s
+               WHERE pg_catalog.pg_has_role($1, s.srvowner, 'USAGE') AND $2 = ANY (s.srvoptions))
+        OR EXISTS (SELECT FROM pg_catalog.pg_user_mapping m WHERE m.umuser = $1 AND $2 = ANY (m.umoptions))";
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| {
+        s.query(Mode::Read, SQL, &[arg(role), arg(format!("{name}={value}"))]).one().unwrap_or(false)
+    })
+}

@@ -224,7 +224,7 @@ impl Collection {
         if self.chunk_owner != self.owner {
             return broken(
                 format!("{} and its chunk table {} have different owners", self.source_name, self.chunk_table),
-                "See what the former owner attached to the chunk table, then ALTER TABLE … OWNER TO; or drop the collection and create it anew.",
+                "See what the former owner attached to the chunk table, then ALTER TABLE ... OWNER TO; or drop the collection and create it anew.",
             );
         }
         if !self.missing_columns.is_empty() {
@@ -262,7 +262,7 @@ impl Collection {
         vector_type(self.dimensions)
     }
 
-    /// `left.key = right.key AND …`, with the operators of the primary key.
+    /// `left.key = right.key AND ...`, with the operators of the primary key.
     pub fn key_join(&self, left: &str, left_names: &[String], right: &str, right_names: &[String]) -> String {
         left_names
             .iter()
@@ -273,7 +273,7 @@ impl Collection {
             .join(" AND ")
     }
 
-    /// `jsonb_build_object('id', alias.id, …)`: the key as the surface shows it, named as in the source.
+    /// `jsonb_build_object('id', alias.id, ...)`: the key as the surface shows it, named as in the source.
     pub fn key_object(&self, alias: &str, names: &[String]) -> String {
         let pairs: Vec<String> = self
             .key_columns
@@ -284,7 +284,7 @@ impl Collection {
         format!("pg_catalog.jsonb_build_object({})", pairs.join(", "))
     }
 
-    /// `pg_catalog.jsonb_to_record(value) AS alias (id bigint, …)`: the key's columns with their types.
+    /// `pg_catalog.jsonb_to_record(value) AS alias (id bigint, ...)`: the key's columns with their types.
     pub fn key_record(&self, value: &str, alias: &str) -> String {
         let fields: Vec<String> = self
             .key_columns
@@ -374,6 +374,10 @@ impl NewCollection {
                 s.utility(&super::capture::create_triggers(&collection, self.source.is_partitioned));
             });
         }
+        {
+            let _acting = ActingAs::superuser();
+            spi::connect(|s| s.run("SELECT rag.sync_grants($1)", &[arg(id)]));
+        }
         super::queue::queue_all(&collection);
     }
 
@@ -410,7 +414,8 @@ impl NewCollection {
                 column_as_text("s", name, plain)
             })
             .collect();
-        let current = format!("(s.xmin = {table}.source_xmin OR {} = {table}.source_hash)", hash_of_texts(&texts));
+// Not by xmin, which is quicker: system columns cannot be granted, and a role may have columns only.
+        let current = format!("{} = {table}.source_hash", hash_of_texts(&texts));
         let comments = self.chunk_comments(table, chunk_key);
         format!(
             "CREATE TABLE {table} (
@@ -428,7 +433,6 @@ impl NewCollection {
             ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
             CREATE POLICY rag_same_as_source ON {table} FOR SELECT
                 USING (EXISTS (SELECT {readable} FROM {source} s WHERE {same_key} AND {current}));
-            GRANT SELECT ON {table} TO PUBLIC;
             {comments}",
             keys = key_definitions.join(", "),
             same_key = same_key.join(" AND "),

@@ -10,27 +10,28 @@ use std::cell::Cell;
 use std::time::Duration;
 
 thread_local! {
-    static CAPTURING: Cell<bool> = const { Cell::new(false) };
+    static CAPTURING: Cell<Option<i32>> = const { Cell::new(None) };
 }
 
-/// Whether a capture is writing to the queue right now: what the queue's policy asks.
-pub fn is_capturing() -> bool {
-    CAPTURING.get()
+/// Whether a capture of this collection is writing to the queue right now: what the queue's policy asks.
+pub fn is_capturing(collection: i32) -> bool {
+    CAPTURING.get() == Some(collection)
 }
 
-/// While it lives, this process may write to the queue whatever role it is.
-struct Capturing;
+/// While it lives, this process may write to the queue for one collection, whatever role it is.
+struct Capturing {
+    before: Option<i32>,
+}
 
 impl Capturing {
-    fn begin() -> Self {
-        CAPTURING.set(true);
-        Self
+    fn begin(collection: i32) -> Self {
+        Self { before: CAPTURING.replace(Some(collection)) }
     }
 }
 
 impl Drop for Capturing {
     fn drop(&mut self) {
-        CAPTURING.set(false);
+        CAPTURING.set(self.before);
     }
 }
 
@@ -38,7 +39,7 @@ impl Drop for Capturing {
 pub fn capture(c: &Collection, call: &TriggerCall<'_>) {
     let event = call.event();
     let _settings = Settings::for_capture();
-    let _capturing = Capturing::begin();
+    let _capturing = Capturing::begin(c.id);
     spi::connect(|s| {
         if c.check().is_err() {
             // Its key or its content is no longer what it was. The table must stay writable; when the collection can be
@@ -75,7 +76,7 @@ fn queue_where(c: &Collection, condition: &str) {
         c.source_name
     );
     let _acting = ActingAs::restricted(c.owner);
-    let _capturing = Capturing::begin();
+    let _capturing = Capturing::begin(c.id);
     spi::connect(|s| s.run(&sql, &[arg(c.id)]));
 }
 
@@ -98,8 +99,13 @@ pub struct Entry {
     pub attempts: i32,
 }
 
-/// Collections with entries that may be processed now.
-pub fn ready_collections() -> Vec<i32> {
+/// How long until the first postponed entry may be tried again, and the collections with entries that may be processed
+/// now, looked for last.
+pub fn look() -> (Option<Duration>, Vec<i32>) {
+    (next_retry(), ready_collections())
+}
+
+fn ready_collections() -> Vec<i32> {
     const SQL: &str = "SELECT c.id FROM rag.collection c
         WHERE EXISTS (SELECT FROM rag.queue q WHERE q.collection = c.id
                       AND (q.retry_at IS NULL OR q.retry_at <= pg_catalog.clock_timestamp()))
@@ -107,8 +113,7 @@ pub fn ready_collections() -> Vec<i32> {
     spi::connect(|s| s.query(Mode::Write, SQL, &[]).iter().map(|row| row.need(1)).collect())
 }
 
-/// How long until the first postponed entry may be tried again.
-pub fn next_retry() -> Option<Duration> {
+fn next_retry() -> Option<Duration> {
     const SQL: &str =
         "SELECT extract(epoch FROM pg_catalog.min(q.retry_at) - pg_catalog.clock_timestamp())::pg_catalog.float8
         FROM rag.queue q JOIN rag.collection c ON c.id = q.collection WHERE q.retry_at IS NOT NULL";

@@ -93,7 +93,7 @@ pub fn read(collection: i32, limit: usize, busy_ids: &[i64], busy_keys: &[String
 }
 
 /// A job reads no more text than this, but for a single row that is longer.
-const MAX_BYTES: i64 = 4 << 20;
+const MAX_BYTES: i64 = 1 << 20;
 
 /// Gives each row the key as it stands in the row, and makes one of those that are the same row.
 fn with_own_keys(rows: Vec<RowPlan>, sources: Vec<SourceRow>) -> (Vec<RowPlan>, Vec<SourceRow>) {

@@ -72,6 +72,8 @@ const FIRST_ROWS: usize = 16;
 const SHORTEST_WAIT: Duration = Duration::from_millis(50);
 /// Where transactions can be prepared, rows may come without a commit that wakes anybody.
 const LOOK_FOR_PREPARED: Duration = Duration::from_secs(1);
+/// While something is held up, its state is looked at so often at least.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// Most rows of one job.
 const MAX_ROWS: usize = 1000;
 /// Chunks a job of a local model aims for: about a second's work.
@@ -88,15 +90,15 @@ impl Worker {
         while let Some((tag, result)) = self.in_flight.poll() {
             self.finished(tag, result);
         }
-        self.send_waiting();
-        let Ok(mut ready) = xact::transaction(store::queue::ready_collections) else {
+        let mut worked = self.send_waiting();
+        let Ok((retry, mut ready)) = xact::transaction(store::queue::look) else {
             interrupt::sleep(Duration::from_millis(200));
             return false;
         };
         // One job each, beginning after the one served last: a long queue does not keep a short one waiting.
         let begin = ready.partition_point(|c| *c <= self.last_served);
         ready.rotate_left(begin);
-        let mut worked = false;
+        let blocked = !ready.is_empty();
         for collection in ready {
             if self.start_job(collection) == Started::Something {
                 self.last_served = collection;
@@ -106,15 +108,16 @@ impl Worker {
         if worked {
             return true;
         }
-        self.wait();
+        self.wait(retry, blocked);
         // Woken for nothing that is in the queue, it may be that the extension was dropped.
         xact::transaction(store::catalog::extension_exists).unwrap_or(false)
     }
 
     /// Waits for a request, a commit, or the end of a pause.
-    fn wait(&mut self) {
+    ///
+    /// `retry`: when the first postponed entry is due. `blocked`: entries are due that could not be started now.
+    fn wait(&mut self, retry: Option<Duration>, blocked: bool) {
         process::report_idle();
-        let retry = xact::transaction(store::queue::next_retry).ok().flatten();
         let now = Instant::now();
         let accounts = self.accounts.values().map(|a| a.paused_until);
         let collections = self.collections.values().map(|c| c.paused_until);
@@ -125,7 +128,9 @@ impl Worker {
             .filter(|left| !left.is_zero());
         let prepared = process::may_have_prepared_transactions().then_some(LOOK_FOR_PREPARED);
         // An entry that is due already waits for its server or its collection: no reason to spin.
-        let timeout = pauses.chain(retry.map(|r| r.max(SHORTEST_WAIT))).chain(prepared).min();
+        let look_again = blocked.then_some(LOOK_AGAIN);
+        let retry = retry.map(|r| r.max(SHORTEST_WAIT));
+        let timeout = pauses.chain(retry).chain(prepared).chain(look_again).min();
         self.in_flight.wait_for_event(timeout);
     }
 
@@ -163,15 +168,19 @@ impl Worker {
         if !self.has_room(&account) {
             return Started::Nothing;
         }
-        match input.plan() {
-            Ok(job) => {
+        match xact::catching(|| input.plan()) {
+            Ok(Ok(job)) => {
                 self.adapt(collection, &job);
                 self.begin(job);
                 Started::Something
             }
-            Err(e) => {
+            Ok(Err(e)) => {
                 self.block(collection, &e.message);
                 Started::Nothing
+            }
+            Err(e) => {
+                self.failed_sql(collection, limit, &e.of_data(), None);
+                Started::Something
             }
         }
     }
@@ -224,31 +233,57 @@ impl Worker {
         ));
         if job.texts().is_empty() {
             self.store(job);
-        } else if job.is_local() {
-            self.embed_here(job);
         } else {
             let number = self.number();
-            self.waiting.extend(remote::batches(&job.provider, &job.texts()).into_iter().map(|r| (number, r)));
+            let n = job.texts().len();
+            if job.is_local() {
+                let parts = (0..n).step_by(LOCAL_CHUNKS).map(|i| (number, i..(i + LOCAL_CHUNKS).min(n)));
+                self.waiting.extend(parts);
+            } else {
+                let parts = remote::batches(&job.provider, &job.texts());
+                self.waiting.extend(parts.into_iter().map(|range| (number, range)));
+            }
             self.jobs.insert(number, job);
             self.send_waiting();
         }
     }
 
-    fn embed_here(&mut self, mut job: Job) {
-        let embedded = provider::local::embed(&job.model.model, &job.texts());
-        let n = job.texts().len();
-        match embedded.and_then(|vectors| job.receive(0..n, vectors)) {
-            Ok(()) => self.store(job),
-            Err(e) => self.block(job.collection.id, &e.message),
+    /// Embeds some texts of a job in this process.
+    fn embed_here(&mut self, number: usize, range: Range<usize>) {
+        let Some(job) = self.jobs.get_mut(&number) else { return };
+        let embedded =
+            xact::catching(|| provider::local::embed(&job.model.model, &job.texts()[range.clone()]));
+        let received = embedded.map(|e| e.and_then(|vectors| job.receive(range, vectors)));
+        match received {
+            Ok(Ok(())) if !job.is_complete() => {}
+            Ok(Ok(())) => {
+                if let Some(job) = self.abandon(number) {
+                    self.store(job);
+                }
+            }
+            Ok(Err(e)) => {
+                if let Some(job) = self.abandon(number) {
+                    self.block(job.collection.id, &e.message);
+                }
+            }
+            Err(e) => {
+                if let Some(job) = self.abandon(number) {
+                    self.failed_sql(job.collection.id, job.rows.len(), &e.of_data(), Some(&job));
+                }
+            }
         }
     }
 
-    /// Sends the requests there is room for.
-    fn send_waiting(&mut self) {
+    /// Sends the requests there is room for, and embeds one part here; whether it did the latter, which takes its time.
+    fn send_waiting(&mut self) -> bool {
         for _ in 0..self.waiting.len() {
-            let Some((number, range)) = self.waiting.pop_front() else { return };
+            let Some((number, range)) = self.waiting.pop_front() else { break };
             // A job that failed meanwhile needs no more answers.
             let Some(job) = self.jobs.get(&number) else { continue };
+            if job.is_local() {
+                self.embed_here(number, range);
+                return true;
+            }
             let account = job.account();
             let same = |j: &usize| self.jobs.get(j).is_some_and(|j| j.account() == account);
             let under_way = self.requests.values().filter(|(j, _)| same(j)).count();
@@ -258,6 +293,7 @@ impl Worker {
             }
             self.send(number, range);
         }
+        false
     }
 
     fn send(&mut self, number: usize, range: Range<usize>) {
