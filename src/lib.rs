@@ -4,6 +4,8 @@
 //! the entry points of background processes. ARCHITECTURE.md describes the house.
 
 mod actions;
+// pgrx raises an ErrorReport with its SQLSTATE and HINT only when it comes unboxed.
+#[allow(clippy::result_large_err)]
 mod api;
 mod error;
 mod guc;
@@ -33,6 +35,7 @@ pub extern "C-unwind" fn _PG_init() {
     guc::register();
     if pg::worker::is_preloading() && !pg::worker::is_upgrading() {
         pg::worker::register_launcher();
+        pg::database_ddl::make_way();
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod ask;
 pub mod create_collection;
+pub mod make_way;
 pub mod search;
 pub mod wait;
 

@@ -45,6 +45,7 @@ fn retry_failures(collection: Option<String>) -> Result<i64, ErrorReport> {
 }
 
 #[pg_extern(sql = false)]
+#[allow(clippy::type_complexity)]
 fn row_counts(
     collection: i32,
 ) -> Result<TableIterator<'static, (name!(rows, Option<i64>), name!(chunks, Option<i64>))>, ErrorReport> {

@@ -89,10 +89,8 @@ impl IoThread {
 
 fn start() -> std::io::Result<IoThread> {
     // SAFETY: reads a bool PostgreSQL set before any library was loaded.
-    assert!(
-        unsafe { !pg_sys::process_shared_preload_libraries_in_progress },
-        "the I/O thread must not be started in the postmaster"
-    );
+    let in_postmaster = unsafe { pg_sys::process_shared_preload_libraries_in_progress };
+    assert!(!in_postmaster, "the I/O thread must not be started in the postmaster");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (jobs, mut incoming) = mpsc::unbounded_channel::<Job>();
     let bell = Bell::new()?;

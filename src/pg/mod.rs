@@ -3,6 +3,7 @@
 
 pub mod backtrace;
 pub mod catalog;
+pub mod database_ddl;
 pub mod http;
 pub mod interrupt;
 pub mod io_thread;

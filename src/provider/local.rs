@@ -46,7 +46,7 @@ pub fn facts(model: &str) -> Result<EmbeddingModelFacts> {
 }
 
 /// Counts tokens as the model does.
-pub fn token_counter(model: &str) -> Result<Box<dyn Fn(&str) -> usize>> {
+pub fn token_counter(model: &str) -> Result<super::TokenCounter> {
     let encoder = open(model)?;
     Ok(Box::new(move |text| encoder.borrow().count_tokens(text)))
 }

@@ -97,8 +97,11 @@ pub fn embedding_model_facts(model: &ModelName, role: pg_sys::Oid) -> Result<Emb
     }
 }
 
+/// Counts the tokens of a text.
+pub type TokenCounter = Box<dyn Fn(&str) -> usize>;
+
 /// How to count the tokens of a text for `model`: exactly for a local one, approximately for a remote one.
-pub fn token_counter(provider: &Provider, model: &str) -> Result<Box<dyn Fn(&str) -> usize>> {
+pub fn token_counter(provider: &Provider, model: &str) -> Result<TokenCounter> {
     match provider.api {
         options::Api::Local => {
             let count = local::token_counter(model)?;

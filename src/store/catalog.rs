@@ -60,7 +60,5 @@ pub fn has_option(role: pg_sys::Oid, name: &str, value: &str) -> bool {
                WHERE pg_catalog.pg_has_role($1, s.srvowner, 'USAGE') AND $2 = ANY (s.srvoptions))
         OR EXISTS (SELECT FROM pg_catalog.pg_user_mapping m WHERE m.umuser = $1 AND $2 = ANY (m.umoptions))";
     let _acting = ActingAs::superuser();
-    spi::connect(|s| {
-        s.query(Mode::Read, SQL, &[arg(role), arg(format!("{name}={value}"))]).one().unwrap_or(false)
-    })
+    spi::connect(|s| s.query(Mode::Read, SQL, &[arg(role), arg(format!("{name}={value}"))]).one().unwrap_or(false))
 }

@@ -414,7 +414,7 @@ impl NewCollection {
                 column_as_text("s", name, plain)
             })
             .collect();
-// Not by xmin, which is quicker: system columns cannot be granted, and a role may have columns only.
+        // Not by xmin, which is quicker: system columns cannot be granted, and a role may have columns only.
         let current = format!("{} = {table}.source_hash", hash_of_texts(&texts));
         let comments = self.chunk_comments(table, chunk_key);
         format!(

@@ -207,3 +207,18 @@ pub fn failed(collections: &[i32]) -> i64 {
     let _acting = ActingAs::superuser();
     spi::connect(|s| s.query(Mode::Read, SQL, &[arg(collections.to_vec())]).one().unwrap_or(0))
 }
+
+/// Asks the workers of a database to end, if the role may do to it what they are in the way of; how many there are.
+pub fn end_workers(database: &str, role: pgrx::pg_sys::Oid) -> i64 {
+    const SQL: &str = "SELECT pg_catalog.count(pg_catalog.pg_terminate_backend(a.pid))
+        FROM pg_catalog.pg_stat_activity a JOIN pg_catalog.pg_database d ON d.oid = a.datid
+        WHERE a.backend_type = 'pg_ragent worker' AND d.datname = $1
+          AND (d.datistemplate OR pg_catalog.pg_has_role($2, d.datdba, 'USAGE'))";
+    // Statistics are cached for the transaction, unless asked anew.
+    const ANEW: &str = "SELECT pg_catalog.pg_stat_clear_snapshot()";
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| {
+        s.query(Mode::Read, ANEW, &[]);
+        s.query(Mode::Read, SQL, &[arg(database.to_owned()), arg(role)]).one().unwrap_or(0)
+    })
+}

@@ -216,11 +216,10 @@ impl Worker {
         if state.singly > 0 {
             return;
         }
-        state.rows = if chunks > 0 {
-            let target = if job.is_local() { LOCAL_CHUNKS } else { job.provider.max_batch_items };
-            (job.rows.len() * target / chunks).clamp(1, MAX_ROWS).min(state.rows * 2)
-        } else {
-            (state.rows * 2).min(MAX_ROWS)
+        let target = if job.is_local() { LOCAL_CHUNKS } else { job.provider.max_batch_items };
+        state.rows = match (job.rows.len() * target).checked_div(chunks) {
+            Some(rows) => rows.clamp(1, MAX_ROWS).min(state.rows * 2),
+            None => (state.rows * 2).min(MAX_ROWS),
         };
     }
 
@@ -251,8 +250,7 @@ impl Worker {
     /// Embeds some texts of a job in this process.
     fn embed_here(&mut self, number: usize, range: Range<usize>) {
         let Some(job) = self.jobs.get_mut(&number) else { return };
-        let embedded =
-            xact::catching(|| provider::local::embed(&job.model.model, &job.texts()[range.clone()]));
+        let embedded = xact::catching(|| provider::local::embed(&job.model.model, &job.texts()[range.clone()]));
         let received = embedded.map(|e| e.and_then(|vectors| job.receive(range, vectors)));
         match received {
             Ok(Ok(())) if !job.is_complete() => {}
