@@ -39,12 +39,12 @@ mod tests {
 
     #[pg_test]
     fn a_setting_holds_until_its_level_ends() {
-        let before = role::setting("work_mem");
+        let before = role::setting("application_name");
         {
             let settings = Settings::new();
-            settings.set("work_mem", "1234kB");
-            assert_eq!(role::setting("work_mem").as_deref(), Some("1234kB"));
+            settings.set("application_name", "for a while");
+            assert_eq!(role::setting("application_name").as_deref(), Some("for a while"));
         }
-        assert_eq!(role::setting("work_mem"), before);
+        assert_eq!(role::setting("application_name"), before);
     }
 }
