@@ -110,6 +110,11 @@ pub enum FaultKind {
     EmptyBody,
     /// The connection is closed without a byte.
     CloseBeforeHeaders,
+    /// 404 when this model is asked for.
+    UnknownModel {
+        /// The model that is gone.
+        model: String,
+    },
     /// 400 when an input text contains this.
     RejectTextContaining {
         /// What is refused.

@@ -142,11 +142,11 @@ async fn answer_model(
             return Ok(Then::KeepOpen);
         }
     };
-    let inputs: &[String] = match &subject {
-        Subject::Embeddings(asked) => &asked.inputs,
-        Subject::Chat => &[],
+    let asked = match &subject {
+        Subject::Embeddings(asked) => Some(asked),
+        Subject::Chat => None,
     };
-    let fault = state.take_fault(endpoint, inputs);
+    let fault = state.take_fault(endpoint, asked);
     tokio::time::sleep(state.latency()).await;
     let Some(kind) = fault else {
         // Before the last byte, so that whoever has the response finds it counted.
@@ -209,6 +209,9 @@ fn spoil(kind: FaultKind, subject: &Subject, good: Response, authorization: &str
             (How::Whole, Response::error(401, &format!("Incorrect API key provided: {key}.")))
         }
         FaultKind::Status404 => (How::Whole, Response::error(404, "The model does not exist")),
+        FaultKind::UnknownModel { model } => {
+            (How::Whole, Response::error(404, &format!("The model {model:?} does not exist")))
+        }
         FaultKind::HangBeforeHeaders => (How::Hanging, good),
         FaultKind::HangMidBody => (How::HangingMidBody, good),
         FaultKind::SlowDrip { interval_ms } => (How::Dripping(Duration::from_millis(interval_ms)), good),

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use super::control::{Control, Endpoint, Fault, FaultKind, ScriptedReply};
 use super::counters::Counters;
+use super::embeddings::Asked;
 
 /// The shared state; every change of it wakes those who wait for a condition.
 pub struct State {
@@ -74,12 +75,15 @@ impl State {
     }
 
     /// The fault that strikes this request, if any; it is used up once.
-    pub fn take_fault(&self, endpoint: Endpoint, inputs: &[String]) -> Option<FaultKind> {
+    pub fn take_fault(&self, endpoint: Endpoint, asked: Option<&Asked>) -> Option<FaultKind> {
         let mut inner = self.lock();
         let strikes = |fault: &Fault| {
             fault.endpoint.covers(endpoint)
                 && match &fault.kind {
-                    FaultKind::RejectTextContaining { text } => inputs.iter().any(|input| input.contains(text)),
+                    FaultKind::RejectTextContaining { text } => {
+                        asked.is_some_and(|a| a.inputs.iter().any(|input| input.contains(text)))
+                    }
+                    FaultKind::UnknownModel { model } => asked.is_some_and(|a| a.model == *model),
                     _ => true,
                 }
         };

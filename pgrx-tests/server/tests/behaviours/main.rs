@@ -11,6 +11,7 @@ mod docs;
 mod fake_provider;
 mod faults;
 mod regress;
+mod regressions;
 mod search;
 mod secrets;
 mod security;

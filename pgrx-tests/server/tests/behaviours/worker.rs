@@ -193,9 +193,8 @@ async fn kill_9_during_ingest_loses_doubles_and_orphans_nothing() {
         session = wait_for("the server to recover", PATIENCE, || async {
             let session = Session::open(&cluster.connection(&db.name, SUPERUSER)).await.ok()?;
             // A connection made while the postmaster is still ending everybody ends, too.
-            let again = format!(
-                "SELECT 1 FROM pg_stat_activity WHERE backend_type = 'pg_ragent worker' AND pid <> {pid}"
-            );
+            let again =
+                format!("SELECT 1 FROM pg_stat_activity WHERE backend_type = 'pg_ragent worker' AND pid <> {pid}");
             session.try_rows(&again).await.ok().filter(|rows| !rows.is_empty()).map(|_| session)
         })
         .await;
