@@ -91,6 +91,10 @@ pub fn base_type_name(oid: pg_sys::Oid, mut modifier: i32) -> String {
 
 /// Whether a type, its elements and its base are PostgreSQL's own: whether no code of anybody else belongs to it.
 pub fn is_built_in_type(oid: pg_sys::Oid) -> bool {
+    // A column that is gone has none.
+    if oid == pg_sys::InvalidOid {
+        return true;
+    }
     // SAFETY: syscache look-ups in a transaction.
     unsafe {
         let base = pg_sys::getBaseType(oid);

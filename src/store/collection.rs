@@ -20,6 +20,8 @@ pub struct Collection {
     pub source_name: String,
     /// `pg_class.relkind` of the source.
     pub source_kind: String,
+    /// Whether the source became a partition, or part of an inheritance, after it was registered.
+    pub shares_rows: bool,
     /// The source's owner.
     pub owner: pg_sys::Oid,
     /// The chunk table.
@@ -107,7 +109,9 @@ const SELECT: &str = "SELECT c.id, c.name, c.source::pg_catalog.oid,
                                         || c.title_column || c.link_column) AS used (name)
                  WHERE used.name IS NOT NULL AND NOT EXISTS (
                      SELECT FROM pg_catalog.pg_attribute a
-                     WHERE a.attrelid = c.source AND a.attname = used.name AND a.attnum > 0 AND NOT a.attisdropped)), '{}')
+                     WHERE a.attrelid = c.source AND a.attname = used.name AND a.attnum > 0 AND NOT a.attisdropped)), '{}'),
+       coalesce(r.relispartition, false) OR EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhrelid = c.source)
+       OR r.relkind = 'r' AND EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.source)
   FROM rag.collection c
   LEFT JOIN pg_catalog.pg_class r ON r.oid = c.source
   LEFT JOIN pg_catalog.pg_namespace n ON n.oid = r.relnamespace
@@ -158,6 +162,7 @@ fn read(row: &Row<'_>) -> Collection {
         chunk_owner: row.need(27),
         chunk_kind: row.need(28),
         missing_columns: row.need(29),
+        shares_rows: row.get(30).unwrap_or(false),
         embedding_model: row.need(15),
         dimensions: row.need(16),
         chunk_tokens: row.need(17),
@@ -219,6 +224,12 @@ impl Collection {
             return broken(
                 "its source or its chunk table is not there, or is not a table".into(),
                 "Remove the collection with rag.drop_collection.",
+            );
+        }
+        if self.shares_rows {
+            return broken(
+                format!("{} has become a partition or part of an inheritance", self.source_name),
+                "Rows that come through another table are missed. Undo it, or drop the collection and register the partitioned table.",
             );
         }
         if self.chunk_owner != self.owner {
