@@ -123,7 +123,9 @@ BEGIN
     FOR altered IN
         SELECT DISTINCT c.id, c.source, c.chunk_table, r.relkind, r.relowner, k.relowner AS chunk_owner
         FROM pg_event_trigger_ddl_commands() d
-        JOIN @extschema@.collection c ON c.source = d.objid
+        JOIN @extschema@.collection c
+          ON c.source = d.objid
+          OR EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = c.source AND i.inhparent = d.objid)
         JOIN pg_class r ON r.oid = c.source
         JOIN pg_class k ON k.oid = c.chunk_table
         WHERE d.classid = 'pg_class'::regclass
@@ -154,8 +156,9 @@ BEGIN
         IF altered.relowner <> altered.chunk_owner AND @extschema@.is_plain(altered.chunk_table) THEN
             EXECUTE format('ALTER TABLE %s OWNER TO %I', altered.chunk_table, pg_get_userbyid(altered.relowner));
         END IF;
-        -- Partitions may have been attached or detached.
-        IF altered.relkind = 'p' THEN
+        -- Partitions may have been attached or detached, or the source itself have become a part of another table, which
+        -- the worker then reports.
+        IF altered.relkind = 'p' OR EXISTS (SELECT FROM pg_inherits i WHERE altered.source IN (i.inhrelid, i.inhparent)) THEN
             INSERT INTO @extschema@.queue (collection, key) VALUES (altered.id, NULL);
         END IF;
     END LOOP;

@@ -26,7 +26,7 @@ pub fn until_current(collection: Option<&str>, timeout: Duration) -> Result<bool
         ));
     }
     let ids: Vec<i32> = readable_collections(collection)?.iter().map(|c| c.id).collect();
-    let up_to = spi::with_latest_snapshot(|| queue::last_id(&ids));
+    let (mut up_to, mut comparing) = spi::with_latest_snapshot(|| queue::last_id(&ids));
     // It may not have been told of all: of rows that a prepared transaction brought, say.
     crate::pg::wake::now();
     let begin = Instant::now();
@@ -34,6 +34,11 @@ pub fn until_current(collection: Option<&str>, timeout: Duration) -> Result<bool
     let mut without_worker: Option<Instant> = None;
     loop {
         let (left, own) = spi::with_latest_snapshot(|| queue::left(&ids, up_to));
+        if left == 0 && comparing {
+            // What the comparison found missing was queued by it.
+            (up_to, comparing) = spi::with_latest_snapshot(|| queue::last_id(&ids));
+            continue;
+        }
         if left == 0 {
             warn_of_failures(&ids);
             return Ok(true);

@@ -214,6 +214,13 @@ pub fn write(c: &Collection, model: &str, chunks: Vec<NewChunk>) {
     spi::connect(|s| s.run(&sql, &args));
 }
 
+/// Waits until DDL that queued a comparison has come to its end. At commit its queue entry is visible a moment before other
+/// processes learn that the table has other partitions; its lock is given up after that.
+pub fn settle(c: &Collection) {
+    let _acting = ActingAs::restricted(c.owner);
+    spi::connect(|s| s.utility(&format!("LOCK TABLE ONLY {} IN SHARE UPDATE EXCLUSIVE MODE", c.source_name)));
+}
+
 /// Removes the chunks whose row is gone.
 pub fn remove_orphans(c: &Collection) {
     let sql = format!(

@@ -180,11 +180,16 @@ pub fn retry_failures(collections: &[i32]) -> i64 {
     spi::connect(|s| s.run(SQL, &[arg(collections.to_vec())])) as i64
 }
 
-/// The last queue number there is, of collections.
-pub fn last_id(collections: &[i32]) -> i64 {
-    const SQL: &str = "SELECT coalesce(pg_catalog.max(id), 0) FROM rag.queue WHERE collection = ANY ($1)";
+/// The last queue number there is, of collections, and whether a "compare all" is among the entries, which may queue
+/// more.
+pub fn last_id(collections: &[i32]) -> (i64, bool) {
+    const SQL: &str = "SELECT coalesce(pg_catalog.max(id), 0), coalesce(pg_catalog.bool_or(key IS NULL), false)
+        FROM rag.queue WHERE collection = ANY ($1)";
     let _acting = ActingAs::superuser();
-    spi::connect(|s| s.query(Mode::Read, SQL, &[arg(collections.to_vec())]).one().unwrap_or(0))
+    spi::connect(|s| {
+        let rows = s.query(Mode::Read, SQL, &[arg(collections.to_vec())]);
+        rows.first().map_or((0, false), |row| (row.need(1), row.need(2)))
+    })
 }
 
 /// How many entries up to a number are left, and whether any of them was queued by this very transaction.

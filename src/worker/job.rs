@@ -79,6 +79,7 @@ pub fn read(collection: i32, limit: usize, busy_ids: &[i64], busy_keys: &[String
         }
     }
     if !compare_all.is_empty() {
+        store::chunks::settle(&c);
         store::chunks::remove_orphans(&c);
         store::queue::queue_missing(&c);
         store::queue::finish(c.id, &compare_all);

@@ -228,3 +228,28 @@ async fn waiting_for_ones_own_uncommitted_rows_is_refused() {
     assert_eq!(session.value("SELECT rag.wait_until_current(timeout => '20 s')").await, "t");
     session.run("COMMIT").await;
 }
+
+#[tokio::test]
+async fn a_source_that_becomes_a_part_of_another_table_is_still_captured_or_says_that_it_is_not() {
+    for (whole, join) in [
+        ("CREATE TABLE whole (id int NOT NULL, body text)", "ALTER TABLE notes INHERIT whole"),
+        (
+            "CREATE TABLE whole (id int PRIMARY KEY, body text) PARTITION BY RANGE (id)",
+            "ALTER TABLE whole ATTACH PARTITION notes FOR VALUES FROM (0) TO (10)",
+        ),
+    ] {
+        let (_db, session) = Database::open().await;
+        make(&session, "notes").await;
+        current(&session).await;
+        session.run(whole).await;
+        // Refusing it is fine as well.
+        if session.try_rows(join).await.is_err() {
+            continue;
+        }
+        session.run("UPDATE whole SET body = 'changed' WHERE id = 1; DELETE FROM whole WHERE id = 2").await;
+        session.run("SELECT rag.wait_until_current(timeout => '3 s')").await;
+        let error = session.maybe("SELECT last_error FROM rag.status").await;
+        let contents = session.column("SELECT content FROM notes_chunks").await;
+        assert!(error.is_some() || contents == ["changed"], "{join}: {contents:?}, {error:?}");
+    }
+}
