@@ -14,6 +14,7 @@ pub struct ActingAs {
     user: pg_sys::Oid,
     context: i32,
     nest_level: i32,
+    read_only: bool,
 }
 
 /// The role that owns the extension's own tables: the bootstrap superuser, which exists in every cluster.
@@ -83,9 +84,10 @@ impl ActingAs {
         );
         settle_row_security();
         settle_output();
-        if super::xact::may_write() {
-            set_locally("transaction_read_only", "on");
-        }
+        // The variable of transaction_read_only, which PostgreSQL 16 and later do not let anybody set for a while by
+        // name. SQL cannot switch it off again, since a query has run.
+        // SAFETY: writes a static of this process; Drop puts it back, and so does the abort of a (sub)transaction.
+        unsafe { pg_sys::XactReadOnly = true };
         guard
     }
 
@@ -112,7 +114,9 @@ impl ActingAs {
             pg_sys::SetUserIdAndSecContext(role, context | flags);
             pg_sys::NewGUCNestLevel()
         };
-        Self { user, context, nest_level }
+        // SAFETY: reads a static.
+        let read_only = unsafe { pg_sys::XactReadOnly };
+        Self { user, context, nest_level, read_only }
     }
 }
 
@@ -147,8 +151,11 @@ fn settle_output() {
 impl Drop for ActingAs {
     fn drop(&mut self) {
         restore(self.nest_level);
-        // SAFETY: puts back what `switch` saved.
-        unsafe { pg_sys::SetUserIdAndSecContext(self.user, self.context) };
+        // SAFETY: puts back what `enter` saved.
+        unsafe {
+            pg_sys::XactReadOnly = self.read_only;
+            pg_sys::SetUserIdAndSecContext(self.user, self.context);
+        }
     }
 }
 
