@@ -190,8 +190,9 @@ pub fn settle_settings() {
         (c"search_path", c"pg_catalog, pg_temp"),
         (c"default_transaction_read_only", c"off"),
         (c"default_transaction_isolation", c"read committed"),
-        // A lock on one table must not hold up the others: the collection is tried again later.
-        (c"lock_timeout", c"2000"),
+        // A lock on one table must not hold up the others: the collection is tried again later. Less than deadlock_timeout
+        // usually is, so that in a deadlock the worker gives way and not somebody's session.
+        (c"lock_timeout", c"500"),
         (c"row_security", c"on"),
         (c"DateStyle", c"ISO"),
         (c"IntervalStyle", c"postgres"),

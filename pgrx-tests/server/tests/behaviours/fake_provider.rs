@@ -108,11 +108,12 @@ async fn a_body_of_20_mib_comes_with_and_without_a_declared_length() {
 #[tokio::test]
 async fn latency_delays_and_concurrent_requests_are_counted() {
     let provider = FakeProvider::start();
-    provider.set_latency(Duration::from_millis(300));
+    // Long enough for all three to be under way together on a busy machine.
+    provider.set_latency(Duration::from_millis(2000));
     let started = Instant::now();
     tokio::join!(embed(&provider), embed(&provider), embed(&provider));
-    assert!(started.elapsed() >= Duration::from_millis(300));
-    let counters = provider.counters();
+    assert!(started.elapsed() >= Duration::from_millis(2000));
+    let counters = provider.wait_until("all to be over", LIMIT, |c| c.in_flight == 0).await;
     assert_eq!((counters.max_in_flight, counters.in_flight, counters.connections), (3, 0, 3));
 }
 
