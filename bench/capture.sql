@@ -16,7 +16,7 @@ BEGIN
   COMMIT;
   INSERT INTO timing VALUES ('bulk, 20,000 rows', variant, extract(epoch FROM clock_timestamp() - began) * 1000);
   EXECUTE format('TRUNCATE %I', variant);
-  DELETE FROM rag.queue;
+  DELETE FROM rag_internal.queue;
   COMMIT;
 END $$;
 

@@ -61,14 +61,14 @@ COMMENT ON COLUMN steps.output_tokens IS 'Tokens written by the model';
 COMMENT ON COLUMN steps.latency_ms IS 'Milliseconds the step took';
 
 -- Not a foreign key: a parallel restore would load steps before runs.
-CREATE FUNCTION forget_steps() RETURNS trigger
+CREATE FUNCTION rag_internal.forget_steps() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     DELETE FROM @extschema@.steps WHERE run_id = OLD.id;
     RETURN NULL;
 END $$;
-COMMENT ON FUNCTION forget_steps() IS 'Trigger of rag.runs: deletes the steps of a deleted run';
-CREATE TRIGGER forget_steps AFTER DELETE ON runs FOR EACH ROW EXECUTE FUNCTION forget_steps();
+COMMENT ON FUNCTION rag_internal.forget_steps() IS 'Trigger of rag.runs: deletes the steps of a deleted run';
+CREATE TRIGGER forget_steps AFTER DELETE ON runs FOR EACH ROW EXECUTE FUNCTION rag_internal.forget_steps();
 COMMENT ON TRIGGER forget_steps ON runs IS 'Deletes the steps of a deleted run';
 
 GRANT SELECT, DELETE ON runs TO PUBLIC;

@@ -1,12 +1,12 @@
 -- The worker: seeing it, waiting for it, starting it.
 
-CREATE FUNCTION worker_pid() RETURNS integer
+CREATE FUNCTION rag_internal.worker_pid() RETURNS integer
     LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT pid FROM pg_stat_activity
     WHERE backend_type = 'pg_ragent worker' AND datname = current_database()
     ORDER BY backend_start LIMIT 1
 $$;
-COMMENT ON FUNCTION worker_pid() IS 'Process number of this database''s worker, as in pg_stat_activity; NULL when none runs';
+COMMENT ON FUNCTION rag_internal.worker_pid() IS 'Process number of this database''s worker, as in pg_stat_activity; NULL when none runs';
 
 CREATE FUNCTION start_worker() RETURNS boolean
     LANGUAGE c VOLATILE PARALLEL UNSAFE
@@ -21,10 +21,10 @@ CREATE FUNCTION wait_until_current(collection text DEFAULT NULL, timeout interva
 COMMENT ON FUNCTION wait_until_current(text, interval) IS
 'Waits until what was queued when it was called is embedded, of one collection or of all the role may read. False: the time was over before';
 
-CREATE FUNCTION row_counts(collection integer) RETURNS TABLE (rows bigint, chunks bigint)
+CREATE FUNCTION rag_internal.row_counts(collection integer) RETURNS TABLE (rows bigint, chunks bigint)
     LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'row_counts_wrapper';
-COMMENT ON FUNCTION row_counts(integer) IS
+COMMENT ON FUNCTION rag_internal.row_counts(integer) IS
 'Rows of a collection''s source and its chunks, as far as the current role may read them: counted when the table is small, estimated when it is large';
 
 CREATE VIEW status WITH (security_barrier) AS
@@ -45,20 +45,20 @@ CREATE VIEW status WITH (security_barrier) AS
                WHEN f.failed > 0
                    THEN 'See rag.failures; SELECT rag.retry_failures() queues these rows again.'
            END AS hint
-    FROM @extschema@.collection c
+    FROM rag_internal.collection c
     JOIN pg_catalog.pg_class r ON r.oid = c.source
-    CROSS JOIN (SELECT @extschema@.worker_pid(), coalesce(pg_catalog.current_setting('rag.worker', true)::pg_catalog.bool, true)) AS w (pid, enabled)
+    CROSS JOIN (SELECT rag_internal.worker_pid(), coalesce(pg_catalog.current_setting('rag.worker', true)::pg_catalog.bool, true)) AS w (pid, enabled)
     CROSS JOIN LATERAL pg_catalog.pg_has_role(r.relowner, 'USAGE') AS o (owns)
-    CROSS JOIN LATERAL @extschema@.row_counts(c.id) AS n
+    CROSS JOIN LATERAL rag_internal.row_counts(c.id) AS n
     CROSS JOIN LATERAL (
         SELECT pg_catalog.count(*), pg_catalog.clock_timestamp() - pg_catalog.min(q.queued_at),
                (pg_catalog.array_agg(q.error ORDER BY q.id DESC) FILTER (WHERE q.error IS NOT NULL))[1]
-        FROM @extschema@.queue q WHERE q.collection = c.id) AS q (pending, lag, last_error)
+        FROM rag_internal.queue q WHERE q.collection = c.id) AS q (pending, lag, last_error)
     CROSS JOIN LATERAL (
         SELECT pg_catalog.count(*), (pg_catalog.array_agg(f.error ORDER BY f.failed_at DESC))[1],
                pg_catalog.max(f.failed_at)
-        FROM @extschema@.failure f WHERE f.collection = c.id) AS f (failed, last_error, last_error_at)
-    WHERE @extschema@.may_read(c.source, c.key_columns || c.content_columns || c.metadata_columns
+        FROM rag_internal.failure f WHERE f.collection = c.id) AS f (failed, last_error, last_error_at)
+    WHERE rag_internal.may_read(c.source, c.key_columns || c.content_columns || c.metadata_columns
                                          || c.title_column || c.link_column);
 GRANT SELECT ON status TO PUBLIC;
 COMMENT ON VIEW status IS 'How current each collection is, and whether the worker runs; of collections whose source the current role may read';
@@ -77,7 +77,7 @@ COMMENT ON COLUMN status.hint IS 'What to do, if there is something to do';
 
 -- DDL that concerns collections.
 
-CREATE FUNCTION forget_dropped() RETURNS event_trigger
+CREATE FUNCTION rag_internal.forget_dropped() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET client_min_messages = warning AS $$
 DECLARE
     gone record;
@@ -86,12 +86,12 @@ BEGIN
     FOR gone IN
         SELECT DISTINCT c.id, c.source, c.chunk_table
         FROM pg_event_trigger_dropped_objects() d
-        JOIN @extschema@.collection c ON d.objid IN (c.source, c.chunk_table)
+        JOIN rag_internal.collection c ON d.objid IN (c.source, c.chunk_table)
         WHERE d.classid = 'pg_class'::regclass AND d.objsubid = 0
     LOOP
-        DELETE FROM @extschema@.collection WHERE id = gone.id;
-        DELETE FROM @extschema@.queue WHERE collection = gone.id;
-        DELETE FROM @extschema@.failure WHERE collection = gone.id;
+        DELETE FROM rag_internal.collection WHERE id = gone.id;
+        DELETE FROM rag_internal.queue WHERE collection = gone.id;
+        DELETE FROM rag_internal.failure WHERE collection = gone.id;
         IF EXISTS (SELECT FROM pg_class WHERE oid = gone.chunk_table) THEN
             EXECUTE format('DROP TABLE %s CASCADE', gone.chunk_table);
         END IF;
@@ -105,16 +105,16 @@ BEGIN
     -- A partition that goes takes rows of its parent's collection along.
     IF EXISTS (SELECT FROM pg_event_trigger_dropped_objects() d
                WHERE d.object_type = 'table' AND NOT d.is_temporary) THEN
-        INSERT INTO @extschema@.queue (collection, key)
-        SELECT c.id, NULL FROM @extschema@.collection c
+        INSERT INTO rag_internal.queue (collection, key)
+        SELECT c.id, NULL FROM rag_internal.collection c
         JOIN pg_class r ON r.oid = c.source AND r.relkind = 'p';
     END IF;
 END $$;
-COMMENT ON FUNCTION forget_dropped() IS 'Event trigger: when a source or a chunk table is dropped, so is its collection';
-CREATE EVENT TRIGGER rag_forget_dropped ON sql_drop EXECUTE FUNCTION forget_dropped();
+COMMENT ON FUNCTION rag_internal.forget_dropped() IS 'Event trigger: when a source or a chunk table is dropped, so is its collection';
+CREATE EVENT TRIGGER rag_forget_dropped ON sql_drop EXECUTE FUNCTION rag_internal.forget_dropped();
 COMMENT ON EVENT TRIGGER rag_forget_dropped IS 'pg_ragent: when a source or a chunk table is dropped, so is its collection';
 
-CREATE FUNCTION follow_altered() RETURNS event_trigger
+CREATE FUNCTION rag_internal.follow_altered() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     altered record;
@@ -123,7 +123,7 @@ BEGIN
     FOR altered IN
         SELECT DISTINCT c.id, c.source, c.chunk_table, r.relkind, r.relowner, k.relowner AS chunk_owner
         FROM pg_event_trigger_ddl_commands() d
-        JOIN @extschema@.collection c
+        JOIN rag_internal.collection c
           ON c.source = d.objid
           OR EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = c.source AND i.inhparent = d.objid)
         JOIN pg_class r ON r.oid = c.source
@@ -132,16 +132,16 @@ BEGIN
     LOOP
         FOR renamed IN
             SELECT old.name AS old_name, a.attname::text AS new_name
-            FROM @extschema@.collection c
+            FROM rag_internal.collection c
             CROSS JOIN LATERAL jsonb_each_text(c.column_numbers) AS old (name, number)
             JOIN pg_attribute a ON a.attrelid = c.source AND a.attnum = old.number::smallint AND NOT a.attisdropped
             WHERE c.id = altered.id AND a.attname <> old.name
         LOOP
-            UPDATE @extschema@.queue SET key = key - renamed.old_name || jsonb_build_object(renamed.new_name, key -> renamed.old_name)
+            UPDATE rag_internal.queue SET key = key - renamed.old_name || jsonb_build_object(renamed.new_name, key -> renamed.old_name)
             WHERE collection = altered.id AND key ? renamed.old_name;
-            UPDATE @extschema@.failure SET key = key - renamed.old_name || jsonb_build_object(renamed.new_name, key -> renamed.old_name)
+            UPDATE rag_internal.failure SET key = key - renamed.old_name || jsonb_build_object(renamed.new_name, key -> renamed.old_name)
             WHERE collection = altered.id AND key ? renamed.old_name;
-            UPDATE @extschema@.collection SET
+            UPDATE rag_internal.collection SET
                 key_columns = array_replace(key_columns, renamed.old_name, renamed.new_name),
                 content_columns = array_replace(content_columns, renamed.old_name, renamed.new_name),
                 metadata_columns = array_replace(metadata_columns, renamed.old_name, renamed.new_name),
@@ -153,47 +153,47 @@ BEGIN
         END LOOP;
         -- The chunk table belongs to the source's owner. One that carries code of its former owner is not handed on:
         -- the collection is then blocked, and rag.status says so.
-        IF altered.relowner <> altered.chunk_owner AND @extschema@.is_plain(altered.chunk_table) THEN
+        IF altered.relowner <> altered.chunk_owner AND rag_internal.is_plain(altered.chunk_table) THEN
             EXECUTE format('ALTER TABLE %s OWNER TO %I', altered.chunk_table, pg_get_userbyid(altered.relowner));
         END IF;
         -- Partitions may have been attached or detached, or the source itself have become a part of another table, which
         -- the worker then reports.
         IF altered.relkind = 'p' OR EXISTS (SELECT FROM pg_inherits i WHERE altered.source IN (i.inhrelid, i.inhparent)) THEN
-            INSERT INTO @extschema@.queue (collection, key) VALUES (altered.id, NULL);
+            INSERT INTO rag_internal.queue (collection, key) VALUES (altered.id, NULL);
         END IF;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION follow_altered() IS 'Event trigger: when a source is altered (columns renamed, owner changed, partitions attached), its collection follows';
+COMMENT ON FUNCTION rag_internal.follow_altered() IS 'Event trigger: when a source is altered (columns renamed, owner changed, partitions attached), its collection follows';
 CREATE EVENT TRIGGER rag_follow_altered ON ddl_command_end
-    WHEN TAG IN ('ALTER TABLE') EXECUTE FUNCTION follow_altered();
+    WHEN TAG IN ('ALTER TABLE') EXECUTE FUNCTION rag_internal.follow_altered();
 COMMENT ON EVENT TRIGGER rag_follow_altered IS 'pg_ragent: when a source is altered, its collection follows';
 
-CREATE FUNCTION follow_grants() RETURNS event_trigger
+CREATE FUNCTION rag_internal.follow_grants() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM @extschema@.sync_grants(c.id) FROM @extschema@.collection c;
+    PERFORM rag_internal.sync_grants(c.id) FROM rag_internal.collection c;
 END $$;
-COMMENT ON FUNCTION follow_grants() IS 'Event trigger: after GRANT and REVOKE, chunk tables are readable by those who may read the source';
+COMMENT ON FUNCTION rag_internal.follow_grants() IS 'Event trigger: after GRANT and REVOKE, chunk tables are readable by those who may read the source';
 CREATE EVENT TRIGGER rag_follow_grants ON ddl_command_end
-    WHEN TAG IN ('GRANT', 'REVOKE') EXECUTE FUNCTION follow_grants();
+    WHEN TAG IN ('GRANT', 'REVOKE') EXECUTE FUNCTION rag_internal.follow_grants();
 COMMENT ON EVENT TRIGGER rag_follow_grants IS 'pg_ragent: after GRANT and REVOKE, chunk tables are readable by those who may read the source';
 
-CREATE FUNCTION wake_at_commit() RETURNS void
+CREATE FUNCTION rag_internal.wake_at_commit() RETURNS void
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'wake_at_commit_wrapper';
-COMMENT ON FUNCTION wake_at_commit() IS 'Wakes the worker of this database when the transaction commits';
+COMMENT ON FUNCTION rag_internal.wake_at_commit() IS 'Wakes the worker of this database when the transaction commits';
 
-CREATE FUNCTION wake_before_drop() RETURNS event_trigger
+CREATE FUNCTION rag_internal.wake_before_drop() RETURNS event_trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM @extschema@.wake_at_commit();
+    PERFORM rag_internal.wake_at_commit();
 EXCEPTION WHEN OTHERS THEN
     -- Where the library is missing, dropping must work all the same.
     NULL;
 END $$;
-COMMENT ON FUNCTION wake_before_drop() IS 'Event trigger: lets the worker notice that the extension was dropped';
+COMMENT ON FUNCTION rag_internal.wake_before_drop() IS 'Event trigger: lets the worker notice that the extension was dropped';
 CREATE EVENT TRIGGER rag_wake_before_drop ON ddl_command_start
-    WHEN TAG IN ('DROP EXTENSION', 'DROP SCHEMA', 'DROP OWNED') EXECUTE FUNCTION wake_before_drop();
+    WHEN TAG IN ('DROP EXTENSION', 'DROP SCHEMA', 'DROP OWNED') EXECUTE FUNCTION rag_internal.wake_before_drop();
 COMMENT ON EVENT TRIGGER rag_wake_before_drop IS 'pg_ragent: lets the worker notice that the extension was dropped';
 
 -- The worker of this database starts when CREATE EXTENSION commits.

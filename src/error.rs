@@ -64,3 +64,19 @@ impl std::fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// An argument that must not be NULL.
+pub fn required<T>(value: Option<T>, name: &str) -> Result<T> {
+    value.ok_or_else(|| {
+        Error::new(
+            pgrx::PgSqlErrorCode::ERRCODE_NULL_VALUE_NOT_ALLOWED,
+            format!("{name} must not be null"),
+            format!("Give a value for {name}."),
+        )
+    })
+}
+
+/// JSON text as a value; the text comes from PostgreSQL's own jsonb.
+pub fn json(text: &str) -> pgrx::JsonB {
+    pgrx::JsonB(serde_json::from_str(text).unwrap_or_default())
+}

@@ -3,16 +3,16 @@
 //! This is the front door: the magic block, what happens when the library is loaded, the order of the SQL files, and
 //! the entry points of background processes. ARCHITECTURE.md describes the house.
 
-mod actions;
-// pgrx raises an ErrorReport with its SQLSTATE and HINT only when it comes unboxed.
-#[allow(clippy::result_large_err)]
-mod api;
+mod agent;
+mod collection;
 mod error;
 mod guc;
+mod ingest;
 #[allow(unsafe_code)]
 mod pg;
 mod provider;
-mod store;
+mod registry;
+mod retrieval;
 mod worker;
 
 use pgrx::prelude::*;
@@ -20,11 +20,10 @@ use pgrx::prelude::*;
 pgrx::pg_module_magic!(name, version);
 
 extension_sql_file!("../sql/provider.sql", name = "provider");
-extension_sql_file!("../sql/embed.sql", name = "embed", requires = ["provider"]);
-extension_sql_file!("../sql/collection.sql", name = "collection", requires = ["embed"]);
-extension_sql_file!("../sql/queue.sql", name = "queue", requires = ["collection"]);
-extension_sql_file!("../sql/search.sql", name = "search", requires = ["queue"]);
-extension_sql_file!("../sql/agent.sql", name = "agent", requires = ["search"]);
+extension_sql_file!("../sql/collection.sql", name = "collection", requires = ["provider"]);
+extension_sql_file!("../sql/ingest.sql", name = "ingest", requires = ["collection"]);
+extension_sql_file!("../sql/retrieval.sql", name = "retrieval", requires = ["ingest"]);
+extension_sql_file!("../sql/agent.sql", name = "agent", requires = ["retrieval"]);
 extension_sql_file!("../sql/worker.sql", name = "worker", requires = ["agent"]);
 
 /// Called by PostgreSQL when the library is loaded.

@@ -26,7 +26,7 @@ mod tests {
             ("positive", true),
             ("mood", false),
             ("mood[]", false),
-            ("rag.collection", false),
+            ("rag_internal.collection", false),
         ] {
             assert_eq!(catalog::is_built_in_type(type_oid(name)), built_in, "{name}");
         }

@@ -31,7 +31,7 @@ pub fn vector_schema() -> (String, String) {
 fn vector_extension() -> Option<(pg_sys::Oid, String, String)> {
     let _acting = ActingAs::superuser();
     spi::connect(|s| {
-        let rows = s.query(Mode::Read, crate::store::catalog::VECTOR_EXTENSION, &[]);
+        let rows = s.query(Mode::Read, crate::provider::statements::VECTOR_EXTENSION, &[]);
         rows.first().map(|row| (row.need(1), row.need(2), row.need(3)))
     })
 }

@@ -33,7 +33,7 @@ unsafe extern "C-unwind" fn process_utility(
     // SAFETY: the arguments are PostgreSQL's own and handed on as they came. The statement tree lives for the call.
     unsafe {
         if let Some(database) = database_to_free((*statement).utilityStmt) {
-            crate::actions::make_way::end_worker(&database);
+            crate::worker::make_way::end_worker(&database);
         }
         match PREVIOUS.get().copied().flatten() {
             Some(previous) => {

@@ -1,7 +1,7 @@
 //! SQL from Rust: a thin layer over SPI with kept plans.
 //!
 //! pgrx's own client assigns a transaction id even for a SELECT (which breaks standbys and parallel plans), so this
-//! one distinguishes [`Mode::Read`] from [`Mode::Write`]. The SQL text itself stands in `store/`.
+//! one distinguishes [`Mode::Read`] from [`Mode::Write`]. The SQL text itself stands in the rooms' `statements`.
 
 use pgrx::datum::DatumWithOid;
 use pgrx::{FromDatum, IntoDatum, pg_sys};
@@ -10,6 +10,16 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
+
+/// An identifier, quoted where it must be.
+pub fn quote(identifier: &str) -> String {
+    pgrx::spi::quote_identifier(identifier)
+}
+
+/// A value as an argument of a statement.
+pub fn arg<'a, T: IntoDatum>(value: T) -> Arg<'a> {
+    value.into()
+}
 
 /// How a statement sees the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

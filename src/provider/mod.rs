@@ -3,10 +3,14 @@
 //! `options` checks what DDL says, `resolve` reads it back for a role, `local` runs models in the process,
 //! `remote` talks HTTP. A new API is one file in `ragent_core::provider` and one arm in [`Provider::api`]'s matches.
 
+// pgrx raises an ErrorReport with its SQLSTATE and HINT only when it comes unboxed.
+#[allow(clippy::result_large_err)]
+mod api;
 pub mod local;
 pub mod options;
 pub mod remote;
 mod resolve;
+pub mod statements;
 
 pub use resolve::{Provider, resolve};
 
@@ -108,7 +112,7 @@ pub fn token_counter(provider: &Provider, model: &str) -> Result<TokenCounter> {
             // To a WordPiece tokenizer anything without blanks, however long, is one unknown token.
             Ok(Box::new(move |text| count(text).max(text.len() / MAX_BYTES_OF_A_TOKEN)))
         }
-        options::Api::OpenAi => Ok(Box::new(ragent_core::chunk::approximate_tokens)),
+        options::Api::OpenAi => Ok(Box::new(ragent_core::ingest::chunk::approximate_tokens)),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::pg::http::{self, HttpError, InFlight, Request, Response};
 use crate::pg::interrupt;
 use pgrx::PgSqlErrorCode;
-use ragent_core::chunk::approximate_tokens;
+use ragent_core::ingest::chunk::approximate_tokens;
 use ragent_core::model::{ChatReply, ChatRequest};
 use ragent_core::provider::{FailureKind, backoff, classify, openai, redact, retry_after};
 use std::ops::Range;
@@ -145,7 +145,7 @@ fn success(provider: &Provider, result: Result<Response, HttpError>) -> Result<V
     });
     let words = openai::error_message(&response.body);
     let message = format!("server \"{}\" answered with status {}: {words}", provider.name, response.status);
-    let name = crate::store::quote(&provider.name);
+    let name = crate::pg::spi::quote(&provider.name);
     let (code, hint) = match kind {
         FailureKind::Auth => (
             PgSqlErrorCode::ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION,

@@ -1,10 +1,10 @@
 //! From a model's name to where and how to reach it, as one role.
 
 use super::options::{self, Api};
-use super::{ModelName, excerpt};
+use super::{ModelName, excerpt, statements};
 use crate::error::{Error, Result};
 use crate::pg::role;
-use crate::store;
+use crate::pg::spi::quote;
 use pgrx::{PgSqlErrorCode, pg_sys};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -43,10 +43,10 @@ pub struct Provider {
 /// Errors: 42704 no such server, 42809 a server of another wrapper, 42501 no USAGE, 28000 a key that cannot be read.
 pub fn resolve(model: &ModelName, role: pg_sys::Oid) -> Result<Provider> {
     let name = &model.server;
-    let server = store::catalog::provider(name, role).ok_or_else(|| {
+    let server = statements::provider(name, role).ok_or_else(|| {
         Error::undefined(
             format!("server \"{}\" does not exist", excerpt(name)),
-            format!("Create it: CREATE SERVER {} FOREIGN DATA WRAPPER rag_provider OPTIONS (api '...', ...), or see pg_foreign_server for those there are.", store::quote(name)),
+            format!("Create it: CREATE SERVER {} FOREIGN DATA WRAPPER rag_provider OPTIONS (api '...', ...), or see pg_foreign_server for those there are.", quote(name)),
         )
     })?;
     if !server.is_provider {
@@ -61,15 +61,15 @@ pub fn resolve(model: &ModelName, role: pg_sys::Oid) -> Result<Provider> {
             format!("permission denied for foreign server \"{name}\""),
             format!(
                 "GRANT USAGE ON FOREIGN SERVER {} TO {}; lets the role use it.",
-                store::quote(name),
-                store::quote(&role::name(role))
+                quote(name),
+                quote(&role::name(role))
             ),
         ));
     }
     let Some(api) = options::api(&server.options) else {
         return Err(Error::bad_argument(
             format!("server \"{name}\" has no option \"api\""),
-            format!("ALTER SERVER {} OPTIONS (ADD api 'openai').", store::quote(name)),
+            format!("ALTER SERVER {} OPTIONS (ADD api 'openai').", quote(name)),
         ));
     };
     let number =

@@ -3,17 +3,16 @@
 //! It holds no transaction, snapshot or lock while a model works: a job is read in one transaction, embedded outside
 //! any, and stored in another. There is one worker in a database, so what is under way is remembered in memory.
 
-mod job;
+#[allow(clippy::result_large_err)]
+mod api;
 pub mod launcher;
-mod plan;
-mod state;
+pub mod make_way;
 
+use crate::ingest::duty::Worker;
 use crate::pg::interrupt;
 use crate::pg::worker as process;
 use crate::pg::xact;
-use crate::store;
 use pgrx::pg_sys;
-use state::Worker;
 
 /// Main function of a database's worker, called by PostgreSQL in a new process.
 pub fn main(database: pg_sys::Oid) {
@@ -44,5 +43,5 @@ pub fn main(database: pg_sys::Oid) {
 }
 
 fn extension_exists() -> bool {
-    xact::transaction(store::catalog::extension_exists).unwrap_or(false)
+    xact::transaction(crate::provider::statements::extension_exists).unwrap_or(false)
 }

@@ -5,7 +5,7 @@
 //!
 //! | module | what it decides |
 //! |---|---|
-//! | [`chunk`] | where a row's text is cut into pieces that fit an embedding model |
+//! | [`ingest::chunk`] | where a row's text is cut into pieces that fit an embedding model |
 //! | [`model`] | the one shape in which any chat model is asked and answers |
 //! | [`provider`] | how that shape is written on the wire, and what a failure means |
 //! | [`agent`] | when to call the model, when to search, when to stop, what may be cited |
@@ -15,8 +15,8 @@
 //! | [`text`] | sentences, words and stems, shared by the above |
 
 pub mod agent;
-pub mod chunk;
 pub mod extractive;
+pub mod ingest;
 pub mod model;
 pub mod prompt;
 pub mod provider;

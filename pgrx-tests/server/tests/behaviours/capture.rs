@@ -23,7 +23,7 @@ async fn contents(session: &Session) -> Vec<String> {
 
 /// How many changes wait in the queue, as seen by a transaction that makes them.
 async fn queued(session: &Session) -> i64 {
-    session.number("SELECT count(*) FROM rag.queue").await
+    session.number("SELECT count(*) FROM rag_internal.queue").await
 }
 
 #[tokio::test]

@@ -314,7 +314,7 @@ async fn drop_collection_leaves_nothing() {
     // Also while the worker is busy with it.
     admin.run("SELECT rag.drop_collection('articles')").await;
     assert_eq!(admin.number(count).await, before);
-    for left in ["rag.collections", "rag.queue", "rag.failures", "rag.status"] {
+    for left in ["rag.collections", "rag_internal.queue", "rag.failures", "rag.status"] {
         assert_eq!(admin.number(&format!("SELECT count(*) FROM {left}")).await, 0, "{left}");
     }
     admin.run("UPDATE articles SET body = 'x'").await;

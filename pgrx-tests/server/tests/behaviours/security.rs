@@ -25,7 +25,7 @@ async fn without_select_a_named_collection_is_refused_and_all_collections_give_n
     let answer = stranger.value("SELECT rag.ask('What is the secret recipe?', chat_model => 'fake/chat')").await;
     assert!(!answer.contains("a secret recipe"), "{answer}");
     stranger.error("SELECT * FROM articles_chunks", "42501").await;
-    stranger.error("SELECT * FROM rag.queue", "42501").await;
+    stranger.error("SELECT * FROM rag_internal.queue", "42501").await;
     for view in ["rag.collections", "rag.status", "rag.failures"] {
         assert_eq!(stranger.number(&format!("SELECT count(*) FROM {view}")).await, 0, "{view}");
     }

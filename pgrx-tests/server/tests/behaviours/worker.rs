@@ -43,7 +43,7 @@ async fn expect_exact(session: &Session) {
     let wrong = "SELECT count(*) FROM notes n FULL JOIN notes_chunks c USING (id)
                   WHERE n.body IS DISTINCT FROM c.content OR c.chunk <> 1";
     assert_eq!(session.number(wrong).await, 0, "rows and chunks differ");
-    assert_eq!(session.number("SELECT count(*) FROM rag.queue").await, 0);
+    assert_eq!(session.number("SELECT count(*) FROM rag_internal.queue").await, 0);
 }
 
 #[tokio::test]

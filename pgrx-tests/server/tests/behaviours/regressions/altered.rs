@@ -25,7 +25,7 @@ async fn a_renamed_key_is_followed_by_what_is_queued_and_the_extension_can_be_dr
     set_worker(&session, "off").await;
     session.run("INSERT INTO notes VALUES (1, 'one'), (2, 'two')").await;
     session.run("ALTER TABLE notes RENAME id TO ident; INSERT INTO notes VALUES (3, 'three')").await;
-    assert_eq!(session.number("SELECT count(*) FROM rag.queue").await, 3);
+    assert_eq!(session.number("SELECT count(*) FROM rag_internal.queue").await, 3);
     set_worker(&session, "on").await;
     current(&session).await;
     assert_eq!(session.column("SELECT content FROM notes_chunks ORDER BY 1").await, ["one", "three", "two"]);
@@ -134,7 +134,7 @@ async fn a_collection_whose_source_is_missing_hurts_nobody_and_can_be_dropped() 
     session.run("SELECT rag.ask('others?', chat_model => 'fake/chat'); SELECT * FROM rag.status").await;
     current(&session).await;
     session.run("SELECT rag.drop_collection('notes')").await;
-    assert_eq!(session.column("SELECT name FROM rag.collection").await, ["others"]);
+    assert_eq!(session.column("SELECT name FROM rag_internal.collection").await, ["others"]);
 }
 
 #[tokio::test]

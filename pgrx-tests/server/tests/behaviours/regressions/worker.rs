@@ -48,7 +48,7 @@ async fn rows_that_a_provider_refuses_do_not_hold_up_others() {
     current(&session).await;
     db.provider.break_down(FaultKind::RejectTextContaining { text: "poison".into() });
     session.run("INSERT INTO bad SELECT i, 'poison ' || i FROM generate_series(1, 20) i").await;
-    session.wait_until("refusals", PATIENCE, "SELECT count(*) > 5 FROM rag.queue WHERE attempts > 0").await;
+    session.wait_until("refusals", PATIENCE, "SELECT count(*) > 5 FROM rag_internal.queue WHERE attempts > 0").await;
     session.run("INSERT INTO good VALUES (3, 'good three'); INSERT INTO bad VALUES (21, 'wholesome')").await;
     assert_eq!(session.value("SELECT rag.wait_until_current('good', '10 s')").await, "t");
     let there = "SELECT count(*) = 1 FROM bad_chunks WHERE id = 21";
@@ -106,12 +106,12 @@ async fn a_locked_table_stops_only_its_own_collection() {
         session.run(&format!("INSERT INTO others VALUES ({id}, 'more')")).await;
         assert_eq!(session.value(&format!("SELECT rag.wait_until_current('others', '{SOON}')")).await, "t");
     }
-    let blocked = "SELECT last_error IS NOT NULL FROM rag.collection WHERE name = 'locked'";
+    let blocked = "SELECT last_error IS NOT NULL FROM rag_internal.collection WHERE name = 'locked'";
     session.wait_until("the locked collection to say so", PATIENCE, blocked).await;
     locker.run("ROLLBACK").await;
     current(&session).await;
     assert_eq!(session.number("SELECT count(*) FROM locked_chunks").await, 3);
-    assert_eq!(session.maybe("SELECT last_error FROM rag.collection WHERE name = 'locked'").await, None);
+    assert_eq!(session.maybe("SELECT last_error FROM rag_internal.collection WHERE name = 'locked'").await, None);
 }
 
 #[tokio::test]

@@ -1,0 +1,3 @@
+//! From a changed row to its chunks: what can be decided without a database.
+
+pub mod chunk;

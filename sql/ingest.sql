@@ -1,0 +1,92 @@
+-- Capture and the queue: what changed and is not embedded yet.
+
+CREATE TABLE rag_internal.queue (
+    id         bigint GENERATED ALWAYS AS IDENTITY,
+    collection integer NOT NULL,
+    key        jsonb,
+    queued_at  timestamptz NOT NULL DEFAULT now(),
+    attempts   integer NOT NULL DEFAULT 0,
+    retry_at   timestamptz,
+    error      text,
+    PRIMARY KEY (collection, id)
+);
+CREATE INDEX ON rag_internal.queue (retry_at) WHERE retry_at IS NOT NULL;
+SELECT pg_catalog.pg_extension_config_dump('rag_internal.queue', '');
+SELECT pg_catalog.pg_extension_config_dump('rag_internal.queue_id_seq', '');
+COMMENT ON TABLE rag_internal.queue IS 'Source rows that changed and are not embedded yet, written by the capture triggers in the writer''s own transaction';
+COMMENT ON COLUMN rag_internal.queue.id IS 'Order of capture';
+COMMENT ON COLUMN rag_internal.queue.collection IS 'rag_internal.collection.id';
+COMMENT ON COLUMN rag_internal.queue.key IS 'Primary key of the row; NULL: compare all chunks with the source (after TRUNCATE)';
+COMMENT ON COLUMN rag_internal.queue.queued_at IS 'Begin of the transaction that changed the row';
+COMMENT ON COLUMN rag_internal.queue.attempts IS 'Attempts that failed';
+COMMENT ON COLUMN rag_internal.queue.retry_at IS 'Not to be tried before';
+COMMENT ON COLUMN rag_internal.queue.error IS 'Why the last attempt failed';
+
+CREATE TABLE rag_internal.failure (
+    collection integer NOT NULL,
+    key        jsonb NOT NULL,
+    attempts   integer NOT NULL,
+    error      text NOT NULL,
+    failed_at  timestamptz NOT NULL DEFAULT now()
+);
+-- By hash: a key may be longer than an index entry.
+CREATE UNIQUE INDEX failure_key ON rag_internal.failure (collection, md5(key::text));
+SELECT pg_catalog.pg_extension_config_dump('rag_internal.failure', '');
+COMMENT ON TABLE rag_internal.failure IS 'Rows given up after repeated failures; the view rag.failures shows them, rag.retry_failures queues them again';
+COMMENT ON COLUMN rag_internal.failure.collection IS 'rag_internal.collection.id';
+COMMENT ON COLUMN rag_internal.failure.key IS 'Primary key of the row';
+COMMENT ON COLUMN rag_internal.failure.attempts IS 'Attempts made';
+COMMENT ON COLUMN rag_internal.failure.error IS 'Why the last one failed';
+COMMENT ON COLUMN rag_internal.failure.failed_at IS 'When it was given up';
+
+COMMENT ON SEQUENCE rag_internal.queue_id_seq IS 'Order of capture';
+COMMENT ON INDEX rag_internal.failure_key IS 'One failure for each row';
+
+CREATE FUNCTION rag_internal.is_capturing(collection integer) RETURNS boolean
+    LANGUAGE c STABLE STRICT PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME', 'is_capturing_wrapper';
+COMMENT ON FUNCTION rag_internal.is_capturing(integer) IS 'Whether a capture trigger of this collection is writing to rag_internal.queue right now; the condition under which a role may';
+
+-- Writers queue their rows as themselves: nothing of theirs is evaluated with more rights than they have.
+-- The policy keeps everybody from writing to the queue in another way.
+GRANT INSERT (collection, key) ON rag_internal.queue TO PUBLIC;
+ALTER TABLE rag_internal.queue ENABLE ROW LEVEL SECURITY;
+CREATE POLICY capture ON rag_internal.queue FOR INSERT TO PUBLIC WITH CHECK (rag_internal.is_capturing(collection));
+COMMENT ON POLICY capture ON rag_internal.queue IS 'Roles write to the queue by the capture triggers only';
+
+CREATE FUNCTION rag_internal.wake_worker() RETURNS trigger
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME', 'wake_worker_wrapper';
+COMMENT ON FUNCTION rag_internal.wake_worker() IS 'Trigger of rag_internal.queue: wakes the worker when the transaction commits';
+CREATE TRIGGER wake_worker AFTER INSERT ON rag_internal.queue FOR EACH STATEMENT EXECUTE FUNCTION rag_internal.wake_worker();
+-- Also for rows that arrive by replication, and when a restore brings collections after their queue.
+ALTER TABLE rag_internal.queue ENABLE ALWAYS TRIGGER wake_worker;
+COMMENT ON TRIGGER wake_worker ON rag_internal.queue IS 'Wakes the worker at commit';
+CREATE TRIGGER wake_worker AFTER INSERT ON rag_internal.collection FOR EACH STATEMENT EXECUTE FUNCTION rag_internal.wake_worker();
+ALTER TABLE rag_internal.collection ENABLE ALWAYS TRIGGER wake_worker;
+COMMENT ON TRIGGER wake_worker ON rag_internal.collection IS 'Wakes the worker at commit';
+
+CREATE FUNCTION rag_internal.capture() RETURNS trigger
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME', 'capture_wrapper';
+COMMENT ON FUNCTION rag_internal.capture() IS 'Trigger of source tables: notes in rag_internal.queue which rows changed. Created and removed by rag.create_collection and rag.drop_collection';
+
+CREATE VIEW failures WITH (security_barrier) AS
+    SELECT c.name AS collection, f.key, f.attempts, f.error, f.failed_at
+    FROM rag_internal.failure f
+    JOIN rag_internal.collection c ON c.id = f.collection
+    JOIN pg_catalog.pg_class r ON r.oid = c.source
+    WHERE pg_catalog.pg_has_role(r.relowner, 'USAGE');
+GRANT SELECT ON failures TO PUBLIC;
+COMMENT ON VIEW failures IS 'Rows that could not be embedded, of the collections whose source the current role owns';
+COMMENT ON COLUMN failures.collection IS 'Name of the collection';
+COMMENT ON COLUMN failures.key IS 'Primary key of the row';
+COMMENT ON COLUMN failures.attempts IS 'Attempts made';
+COMMENT ON COLUMN failures.error IS 'Why the last one failed';
+COMMENT ON COLUMN failures.failed_at IS 'When the row was given up';
+
+CREATE FUNCTION retry_failures(collection text DEFAULT NULL) RETURNS bigint
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME', 'retry_failures_wrapper';
+COMMENT ON FUNCTION retry_failures(text) IS
+'Queues the rows of rag.failures again, of one collection or of all whose source the current role owns. Returns how many';

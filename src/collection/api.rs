@@ -1,0 +1,66 @@
+//! `rag.create_collection`, `rag.drop_collection`, `rag_internal.row_counts`.
+
+use super::create;
+use crate::error::required;
+use crate::pg::role;
+use crate::registry::{self, statements};
+use pgrx::pg_sys;
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::prelude::*;
+
+#[pg_extern(sql = false)]
+#[allow(clippy::too_many_arguments)]
+fn create_collection(
+    name: Option<String>,
+    source: Option<pg_sys::Oid>,
+    content: Option<Vec<Option<String>>>,
+    title: Option<String>,
+    link: Option<String>,
+    metadata: Option<Vec<Option<String>>>,
+    embedding_model: Option<String>,
+    dimensions: Option<i32>,
+    chunk_tokens: Option<i32>,
+    chunk_overlap: Option<i32>,
+    description: Option<String>,
+    chunk_table: Option<String>,
+) -> Result<String, ErrorReport> {
+    Ok(create::create(create::Request {
+        name: required(name, "name")?,
+        source: required(source, "source")?,
+        content: required(content, "content")?,
+        title,
+        link,
+        metadata: metadata.unwrap_or_default(),
+        embedding_model,
+        dimensions,
+        chunk_tokens,
+        chunk_overlap,
+        description,
+        chunk_table,
+    })?)
+}
+
+#[pg_extern(sql = false)]
+fn drop_collection(name: Option<String>, if_exists: Option<bool>) -> Result<(), ErrorReport> {
+    let name = required(name, "name")?;
+    match registry::existing_collection(&name) {
+        Ok(c) => {
+            registry::must_own(&c)?;
+            statements::drop(&c);
+        }
+        Err(_) if if_exists == Some(true) => {
+            pgrx::notice!("collection \"{name}\" does not exist, skipping");
+        }
+        Err(e) => return Err(e.into()),
+    }
+    Ok(())
+}
+
+#[pg_extern(sql = false)]
+#[allow(clippy::type_complexity)]
+fn row_counts(
+    collection: i32,
+) -> Result<TableIterator<'static, (name!(rows, Option<i64>), name!(chunks, Option<i64>))>, ErrorReport> {
+    let counts = statements::by_id_as(collection, role::current()).and_then(|c| super::statements::row_counts(&c));
+    Ok(TableIterator::once((counts.map(|c| c.0), counts.map(|c| c.1))))
+}

@@ -1,0 +1,78 @@
+//! `rag.wait_until_current`, `rag.retry_failures`; the trigger functions `rag_internal.capture`, `rag_internal.wake_worker`,
+//! `rag_internal.wake_at_commit`, `rag_internal.is_capturing`.
+
+use super::statements::queue;
+use super::wait;
+use crate::error::{Error, required};
+use crate::pg::trigger::TriggerCall;
+use crate::pg::{role, wake};
+use crate::registry;
+use pgrx::datum::Interval;
+use pgrx::heap_tuple::PgHeapTuple;
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::pgbox::AllocatedByPostgres;
+use pgrx::prelude::*;
+use std::time::Duration;
+
+type TriggerResult<'a> = Result<Option<PgHeapTuple<'a, AllocatedByPostgres>>, ErrorReport>;
+
+#[pg_trigger(sql = false)]
+fn capture<'a>(trigger: &'a pgrx::PgTrigger<'a>) -> TriggerResult<'a> {
+    let call = TriggerCall::new(trigger);
+    let id = call.arguments().first().and_then(|a| a.parse().ok()).unwrap_or(-1);
+    let collection = registry::statements::by_id_now(id).filter(|c| queue::belongs_to(c, call.relation()));
+    match collection {
+        Some(collection) => queue::capture(&collection, &call),
+        // A copy of the table's definition (LIKE ... INCLUDING ALL does not copy triggers, a restore without the
+        // extension's data does): the table must stay writable.
+        None => pgrx::warning!(
+            "capture trigger of {} belongs to no collection; drop it or create the collection anew",
+            call.relation_name()
+        ),
+    }
+    Ok(None)
+}
+
+#[pg_trigger(sql = false)]
+fn wake_worker<'a>(_trigger: &'a pgrx::PgTrigger<'a>) -> TriggerResult<'a> {
+    wake::at_commit();
+    Ok(None)
+}
+
+#[pg_extern(sql = false)]
+fn wake_at_commit() -> Result<(), ErrorReport> {
+    wake::at_commit();
+    Ok(())
+}
+
+#[pg_extern(sql = false)]
+fn is_capturing(collection: i32) -> Result<bool, ErrorReport> {
+    Ok(queue::is_capturing(collection))
+}
+
+#[pg_extern(sql = false)]
+fn wait_until_current(collection: Option<String>, timeout: Option<Interval>) -> Result<bool, ErrorReport> {
+    let timeout = required(timeout, "timeout")?;
+    let microseconds = timeout.as_micros();
+    let timeout = u64::try_from(microseconds).map(Duration::from_micros).map_err(|_| {
+        Error::bad_argument("timeout is negative or too long", "Give an interval such as '10 minutes'.")
+    })?;
+    Ok(wait::until_current(collection.as_deref(), timeout)?)
+}
+
+#[pg_extern(sql = false)]
+fn retry_failures(collection: Option<String>) -> Result<i64, ErrorReport> {
+    let ids = match collection {
+        Some(name) => {
+            let c = registry::existing_collection(&name)?;
+            registry::must_own(&c)?;
+            vec![c.id]
+        }
+        None => registry::statements::all(role::current())
+            .iter()
+            .filter(|c| registry::must_own(c).is_ok())
+            .map(|c| c.id)
+            .collect(),
+    };
+    Ok(queue::retry_failures(&ids))
+}

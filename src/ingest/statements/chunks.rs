@@ -1,0 +1,258 @@
+//! Chunk tables: reading what a row has and writing what it should have, as the source's owner.
+
+use crate::pg::role::ActingAs;
+use crate::pg::spi::{self, Mode, arg, quote};
+use crate::pg::vector::Vector;
+use crate::registry::statements::{Collection, columns};
+
+/// A source row as the worker needs it.
+#[derive(Debug, Clone, Default)]
+pub struct SourceRow {
+    /// Content columns as text, in the collection's order; empty when the row is gone.
+    pub content: Vec<Option<String>>,
+    /// Title as text.
+    pub title: Option<String>,
+    /// Whether the row exists.
+    pub exists: bool,
+    /// The row's own key as JSON text: keys can be equal and yet written differently.
+    pub key: String,
+    /// Its version.
+    pub xmin: Option<pgrx::pg_sys::TransactionId>,
+    /// Hash of its content.
+    pub hash: i64,
+}
+
+/// A chunk that is stored.
+#[derive(Debug, Clone)]
+pub struct StoredChunk {
+    /// Place of its row among the keys asked for.
+    pub row: usize,
+    /// Its number.
+    pub chunk: i32,
+    /// Its hash.
+    pub hash: Vec<u8>,
+    /// Its vector.
+    pub embedding: Vec<f32>,
+}
+
+/// A chunk to store.
+#[derive(Debug, Clone)]
+pub struct NewChunk {
+    /// The row's key as JSON text.
+    pub key: String,
+    /// Its number, from 1.
+    pub chunk: i32,
+    /// Its text.
+    pub content: String,
+    /// Its hash.
+    pub hash: Vec<u8>,
+    /// Version of the row it was made of.
+    pub xmin: pgrx::pg_sys::TransactionId,
+    /// Hash of that version's content.
+    pub source_hash: i64,
+    /// Its vector.
+    pub embedding: Vec<f32>,
+}
+
+/// `unnest($n::text[]) WITH ORDINALITY`, each key taken apart into typed columns as `k`.
+fn keys(c: &Collection) -> String {
+    format!(
+        "pg_catalog.unnest($1::pg_catalog.text[]) WITH ORDINALITY AS u (key, place)
+         CROSS JOIN LATERAL {}",
+        c.key_record("u.key::pg_catalog.jsonb", "k")
+    )
+}
+
+/// How many of these rows, from the first on, have at most so many bytes of content together; at least one.
+pub fn fitting(c: &Collection, wanted: &[String], bytes: i64) -> usize {
+    if wanted.len() < 2 {
+        return wanted.len();
+    }
+    let sizes: Vec<String> = c
+        .content_as_text("s")
+        .iter()
+        .map(|text| format!("coalesce(pg_catalog.octet_length({text}), 0)::pg_catalog.int8"))
+        .collect();
+    let sql = format!(
+        "SELECT u.place::pg_catalog.int4, {size} FROM {keys} JOIN {source} s ON {join} ORDER BY 1",
+        size = sizes.join(" + "),
+        keys = keys(c),
+        source = c.source_name,
+        join = c.key_join("s", &c.key_columns, "k", &c.key_columns),
+    );
+    let _acting = ActingAs::restricted(c.owner);
+    spi::connect(|s| {
+        let mut total = 0;
+        for row in s.query(Mode::Write, &sql, &[arg(wanted.to_vec())]).iter() {
+            total += row.need::<i64>(2);
+            if total > bytes {
+                return (row.need::<i32>(1) as usize - 1).max(1);
+            }
+        }
+        wanted.len()
+    })
+}
+
+/// Reads source rows by key; the result has one entry for each key, in order.
+pub fn source_rows(c: &Collection, wanted: &[String]) -> Vec<SourceRow> {
+    let mut content = c.content_as_text("s");
+    content.extend(c.title_column.iter().map(|name| format!("s.{}::pg_catalog.text", quote(name))));
+    let sql = format!(
+        "SELECT u.place::pg_catalog.int4, {key}::pg_catalog.text, s.xmin, {hash}, {content}
+         FROM {keys} JOIN {source} s ON {join}",
+        key = c.key_object("s", &c.key_columns),
+        hash = c.content_hash("s"),
+        content = content.join(", "),
+        keys = keys(c),
+        source = c.source_name,
+        join = c.key_join("s", &c.key_columns, "k", &c.key_columns),
+    );
+    let mut found = vec![SourceRow::default(); wanted.len()];
+    let n = c.content_columns.len();
+    let _acting = ActingAs::restricted(c.owner);
+    spi::connect(|s| {
+        for row in s.query(Mode::Write, &sql, &[arg(wanted.to_vec())]).iter() {
+            let place = row.need::<i32>(1) as usize - 1;
+            found[place] = SourceRow {
+                content: (0..n).map(|i| row.get(i + 5)).collect(),
+                title: if c.title_column.is_some() { row.get(n + 5) } else { None },
+                exists: true,
+                key: row.need(2),
+                xmin: row.get(3),
+                hash: row.need(4),
+            };
+        }
+    });
+    found
+}
+
+/// Reads the chunks stored for rows by key.
+pub fn stored(c: &Collection, wanted: &[String]) -> Vec<StoredChunk> {
+    let sql = format!(
+        "SELECT u.place::pg_catalog.int4, c.chunk, c.content_hash, c.embedding::pg_catalog.float4[]
+         FROM {keys} JOIN {table} c ON {join}",
+        keys = keys(c),
+        table = c.chunk_table,
+        join = c.key_join("c", &c.chunk_key_columns, "k", &c.key_columns),
+    );
+    let _acting = ActingAs::restricted(c.owner);
+    spi::connect(|s| {
+        s.query(Mode::Write, &sql, &[arg(wanted.to_vec())])
+            .iter()
+            .map(|row| StoredChunk {
+                row: row.need::<i32>(1) as usize - 1,
+                chunk: row.need(2),
+                hash: row.need(3),
+                embedding: row.need(4),
+            })
+            .collect()
+    })
+}
+
+/// Removes the chunks of rows numbered above `keep`, one bound for each key; 0 removes all of a row's.
+pub fn remove_above(c: &Collection, rows: &[String], keep: &[i32]) {
+    let sql = format!(
+        "DELETE FROM {table} c USING
+            ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.int4[])) AS u (key, keep)
+            CROSS JOIN LATERAL {record}
+         WHERE {join} AND c.chunk > u.keep",
+        table = c.chunk_table,
+        record = c.key_record("u.key::pg_catalog.jsonb", "k"),
+        join = c.key_join("c", &c.chunk_key_columns, "k", &c.key_columns),
+    );
+    let _acting = ActingAs::restricted(c.owner);
+    spi::connect(|s| s.run(&sql, &[arg(rows.to_vec()), arg(keep.to_vec())]));
+}
+
+/// Stores chunks, in bulk.
+pub fn write(c: &Collection, model: &str, chunks: Vec<NewChunk>) {
+    if chunks.is_empty() {
+        return;
+    }
+    let key_names = c.chunk_key_columns.iter().map(|n| quote(n)).collect::<Vec<_>>().join(", ");
+    let sql = format!(
+        "INSERT INTO {table} ({key_names}, chunk, content, content_hash, model, source_xmin, source_hash, embedding)
+         SELECT {key_values}, u.chunk, u.content, u.hash, $2, u.source_xmin, u.source_hash, u.embedding::{vector}
+         FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.int4[]),
+                         pg_catalog.unnest($4::pg_catalog.text[]), pg_catalog.unnest($5::pg_catalog.bytea[]),
+                         pg_catalog.unnest($6), pg_catalog.unnest($7::pg_catalog.xid[]),
+                         pg_catalog.unnest($8::pg_catalog.int8[]))
+              AS u (key, chunk, content, hash, embedding, source_xmin, source_hash)
+         CROSS JOIN LATERAL {record}
+         ON CONFLICT ({key_names}, chunk) DO UPDATE
+         SET content = EXCLUDED.content, content_hash = EXCLUDED.content_hash,
+             model = EXCLUDED.model, embedding = EXCLUDED.embedding,
+             source_xmin = EXCLUDED.source_xmin, source_hash = EXCLUDED.source_hash",
+        table = c.chunk_table,
+        key_values = columns("k", &c.key_columns),
+        vector = c.vector_type(),
+        record = c.key_record("u.key::pg_catalog.jsonb", "k"),
+    );
+    let mut parts = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut versions = (Vec::new(), Vec::new());
+    for chunk in chunks {
+        parts.0.push(chunk.key);
+        parts.1.push(chunk.chunk);
+        parts.2.push(chunk.content);
+        parts.3.push(chunk.hash);
+        parts.4.push(Vector(chunk.embedding));
+        versions.0.push(chunk.xmin);
+        versions.1.push(chunk.source_hash);
+    }
+    let args = [
+        arg(parts.0),
+        arg(model.to_owned()),
+        arg(parts.1),
+        arg(parts.2),
+        arg(parts.3),
+        arg(parts.4),
+        arg(versions.0),
+        arg(versions.1),
+    ];
+    let _acting = ActingAs::restricted(c.owner);
+    spi::connect(|s| s.run(&sql, &args));
+}
+
+/// Waits until DDL that queued a comparison has come to its end. At commit its queue entry is visible a moment before other
+/// processes learn that the table has other partitions; its lock is given up after that.
+pub fn settle(c: &Collection) {
+    let _acting = ActingAs::restricted(c.owner);
+    spi::connect(|s| s.utility(&format!("LOCK TABLE ONLY {} IN SHARE UPDATE EXCLUSIVE MODE", c.source_name)));
+}
+
+/// Removes the chunks whose row is gone.
+pub fn remove_orphans(c: &Collection) {
+    let sql = format!(
+        "DELETE FROM {table} c WHERE NOT EXISTS (SELECT FROM {source} s WHERE {join})",
+        table = c.chunk_table,
+        source = c.source_name,
+        join = c.key_join("s", &c.key_columns, "c", &c.chunk_key_columns),
+    );
+    let _acting = ActingAs::restricted(c.owner);
+    spi::connect(|s| s.run(&sql, &[]));
+}
+
+/// Notes the row version that unchanged chunks were found to belong to.
+pub fn confirm(c: &Collection, rows: &[(String, pgrx::pg_sys::TransactionId, i64)]) {
+    if rows.is_empty() {
+        return;
+    }
+    let sql = format!(
+        "UPDATE {table} c SET source_xmin = u.source_xmin, source_hash = u.source_hash
+         FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.xid[]),
+                         pg_catalog.unnest($3::pg_catalog.int8[])) AS u (key, source_xmin, source_hash)
+              CROSS JOIN LATERAL {record}
+         WHERE {join} AND c.source_hash <> u.source_hash",
+        table = c.chunk_table,
+        record = c.key_record("u.key::pg_catalog.jsonb", "k"),
+        join = c.key_join("c", &c.chunk_key_columns, "k", &c.key_columns),
+    );
+    let (mut keys, mut versions, mut hashes) = (Vec::new(), Vec::new(), Vec::new());
+    for (key, xmin, hash) in rows {
+        keys.push(key.clone());
+        versions.push(*xmin);
+        hashes.push(*hash);
+    }
+    let _acting = ActingAs::restricted(c.owner);
+    spi::connect(|s| s.run(&sql, &[arg(keys), arg(versions), arg(hashes)]));
+}

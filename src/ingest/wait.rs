@@ -1,0 +1,89 @@
+//! `rag.wait_until_current`.
+
+use super::statements::queue;
+use crate::error::{Error, Result};
+use crate::pg::{interrupt, spi, worker, xact};
+use crate::registry::readable_collections;
+use pgrx::PgSqlErrorCode;
+use std::time::{Duration, Instant};
+
+/// How often the queue is looked at. The worker has no way to tell a waiting backend.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long a worker that was asked for may take to appear.
+const WORKER_PATIENCE: Duration = Duration::from_secs(10);
+/// How often progress is told.
+const TELL: Duration = Duration::from_secs(5);
+
+/// Waits until the entries queued by now are processed. False: `timeout` was over before.
+///
+/// Errors: 25001 the snapshot is fixed or the transaction itself queued entries, 55000 no worker runs.
+pub fn until_current(collection: Option<&str>, timeout: Duration) -> Result<bool> {
+    if xact::has_fixed_snapshot() {
+        return Err(Error::new(
+            PgSqlErrorCode::ERRCODE_ACTIVE_SQL_TRANSACTION,
+            "rag.wait_until_current cannot run in a REPEATABLE READ or SERIALIZABLE transaction",
+            "Its results would not be visible there. Call it outside of that transaction.",
+        ));
+    }
+    let ids: Vec<i32> = readable_collections(collection)?.iter().map(|c| c.id).collect();
+    let (mut up_to, mut comparing) = spi::with_latest_snapshot(|| queue::last_id(&ids));
+    // It may not have been told of all: of rows that a prepared transaction brought, say.
+    crate::pg::wake::now();
+    let begin = Instant::now();
+    let mut told = begin;
+    let mut without_worker: Option<Instant> = None;
+    loop {
+        let (left, own) = spi::with_latest_snapshot(|| queue::left(&ids, up_to));
+        if left == 0 && comparing {
+            // What the comparison found missing was queued by it.
+            (up_to, comparing) = spi::with_latest_snapshot(|| queue::last_id(&ids));
+            continue;
+        }
+        if left == 0 {
+            warn_of_failures(&ids);
+            return Ok(true);
+        }
+        if own {
+            return Err(Error::new(
+                PgSqlErrorCode::ERRCODE_ACTIVE_SQL_TRANSACTION,
+                "rows changed by this transaction are not committed yet",
+                "The worker sees them after COMMIT; call rag.wait_until_current then.",
+            ));
+        }
+        if begin.elapsed() >= timeout {
+            return Ok(false);
+        }
+        if worker::is_running() {
+            without_worker = None;
+        } else if let Some(since) = without_worker {
+            if since.elapsed() > WORKER_PATIENCE {
+                return Err(no_worker());
+            }
+        } else {
+            without_worker = Some(Instant::now());
+            if !worker::may_start() || !worker::start_for_this_database() {
+                return Err(no_worker());
+            }
+        }
+        if told.elapsed() > TELL {
+            told = Instant::now();
+            pgrx::notice!("{left} rows are still to be embedded");
+        }
+        interrupt::wait(None, Some(LOOK.min(timeout.saturating_sub(begin.elapsed()))));
+    }
+}
+
+fn no_worker() -> Error {
+    Error::new(
+        PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+        "no worker runs in this database",
+        "See the column hint of rag.status; usually max_worker_processes has no free slot, or rag.worker is off.",
+    )
+}
+
+fn warn_of_failures(ids: &[i32]) {
+    let failed = spi::with_latest_snapshot(|| queue::failed(ids));
+    if failed > 0 {
+        pgrx::warning!("{failed} rows could not be embedded, see rag.failures");
+    }
+}

@@ -1,0 +1,63 @@
+//! PostgreSQL's own catalogs: servers, types, relations, columns.
+
+use crate::pg::role::ActingAs;
+use crate::pg::spi::{self, Mode, arg};
+use crate::provider::options;
+use pgrx::pg_sys;
+use std::collections::BTreeMap;
+
+/// pgvector's type, its schema (quoted) and its version.
+pub const VECTOR_EXTENSION: &str = "SELECT t.oid, pg_catalog.quote_ident(n.nspname), e.extversion
+     FROM pg_catalog.pg_extension e
+     JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace
+     JOIN pg_catalog.pg_type t ON t.typnamespace = n.oid AND t.typname = 'vector'
+     WHERE e.extname = 'vector'";
+
+/// A foreign server as one role sees it.
+pub struct ProviderRow {
+    /// Whether it is of the wrapper `rag_provider`.
+    pub is_provider: bool,
+    /// Whether the role has USAGE on it.
+    pub may_use: bool,
+    /// The server's options.
+    pub options: BTreeMap<String, String>,
+    /// Options of the role's user mapping, or of PUBLIC's.
+    pub mapping: BTreeMap<String, String>,
+}
+
+/// Reads a server and the user mapping that holds for `role`.
+pub fn provider(name: &str, role: pg_sys::Oid) -> Option<ProviderRow> {
+    const SQL: &str = "SELECT w.fdwname = 'rag_provider',
+            pg_catalog.has_server_privilege($2, s.oid, 'USAGE'),
+            coalesce(s.srvoptions, '{}'),
+            coalesce((SELECT m.umoptions FROM pg_catalog.pg_user_mapping m
+                      WHERE m.umserver = s.oid AND m.umuser IN ($2, 0) ORDER BY m.umuser DESC LIMIT 1), '{}')
+     FROM pg_catalog.pg_foreign_server s
+     JOIN pg_catalog.pg_foreign_data_wrapper w ON w.oid = s.srvfdw
+     WHERE s.srvname = $1";
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| {
+        let rows = s.query(Mode::Read, SQL, &[arg(name.to_owned()), arg(role)]);
+        rows.first().map(|row| ProviderRow {
+            is_provider: row.need(1),
+            may_use: row.need(2),
+            options: options::split(row.need::<Vec<String>>(3)),
+            mapping: options::split(row.need::<Vec<String>>(4)),
+        })
+    })
+}
+
+/// Whether the extension is installed in this database.
+pub fn extension_exists() -> bool {
+    const SQL: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname = 'pg_ragent')";
+    spi::connect(|s| s.query(Mode::Read, SQL, &[]).one().unwrap_or(false))
+}
+
+/// Whether a server the role owns, or the role's own user mapping, has this option with this value.
+pub fn has_option(role: pg_sys::Oid, name: &str, value: &str) -> bool {
+    const SQL: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_foreign_server s
+               WHERE pg_catalog.pg_has_role($1, s.srvowner, 'USAGE') AND $2 = ANY (s.srvoptions))
+        OR EXISTS (SELECT FROM pg_catalog.pg_user_mapping m WHERE m.umuser = $1 AND $2 = ANY (m.umoptions))";
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| s.query(Mode::Read, SQL, &[arg(role), arg(format!("{name}={value}"))]).one().unwrap_or(false))
+}
