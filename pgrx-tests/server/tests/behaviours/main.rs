@@ -15,5 +15,6 @@ mod regressions;
 mod search;
 mod secrets;
 mod security;
+mod signatures;
 mod wait;
 mod worker;
