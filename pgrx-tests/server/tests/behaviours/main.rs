@@ -8,6 +8,7 @@ mod capture;
 mod cluster;
 mod collections;
 mod docs;
+mod embed;
 mod fake_provider;
 mod faults;
 mod regress;
