@@ -246,7 +246,9 @@ async fn every_rust_function_has_the_signature_sql_gives_it() {
         }
         seen.push(symbol);
     }
-    wrong.extend(rust.iter().filter(|(symbol, _)| !seen.contains(symbol)).map(|(_, f)| format!("{}: not in SQL", f.place)));
+    wrong.extend(
+        rust.iter().filter(|(symbol, _)| !seen.contains(symbol)).map(|(_, f)| format!("{}: not in SQL", f.place)),
+    );
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(rust.values().any(|f| f.is_trigger) && rust.len() >= 12, "only {} functions were found", rust.len());
 }
