@@ -80,3 +80,8 @@ pub fn required<T>(value: Option<T>, name: &str) -> Result<T> {
 pub fn json(text: &str) -> pgrx::JsonB {
     pgrx::JsonB(serde_json::from_str(text).unwrap_or_default())
 }
+
+/// The beginning of a text that somebody gave us, for an error message: at most 80 characters.
+pub fn excerpt(text: &str) -> String {
+    ragent_core::text::shorten(text, 80)
+}

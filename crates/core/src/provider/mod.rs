@@ -31,7 +31,9 @@ pub use redact::redact;
 pub use reply::ReplyError;
 pub use retry::{LONGEST_PAUSE, MAX_BACKOFF, MAX_RETRY_AFTER, backoff, pause_before_retry, retry_after};
 pub use url::{check_base_url, join_url};
-pub use wire::{Call, Chat, Embedded, Embeddings, HttpWire, Rerank, Streaming, StructuredOutput, Transport, Wire, bearer};
+pub use wire::{
+    Call, Chat, Embedded, Embeddings, HttpWire, Rerank, Streaming, StructuredOutput, Transport, Wire, bearer,
+};
 
 /// Every API there is.
 pub const WIRES: &[&dyn Wire] = &[&local::Local, &openai::OpenAi];

@@ -51,7 +51,9 @@ mod tests {
 
     #[test]
     fn a_name_is_a_server_a_slash_and_a_model() {
-        for (text, server, model) in [("a/b", "a", "b"), (" a / b ", "a", "b"), ("a/b/c", "a", "b/c"), ("ä/b c", "ä", "b c")] {
+        for (text, server, model) in
+            [("a/b", "a", "b"), (" a / b ", "a", "b"), ("a/b/c", "a", "b/c"), ("ä/b c", "ä", "b c")]
+        {
             let name = ModelName::parse(text).unwrap();
             assert_eq!((name.server.as_str(), name.model.as_str()), (server, model));
             assert_eq!(ModelName::parse(&name.to_string()), Ok(name));

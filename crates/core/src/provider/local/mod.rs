@@ -28,7 +28,9 @@ impl Wire for Local {
 
 /// Whether a model's name can be that of a folder directly below the models' directory.
 pub fn is_folder_name(model: &str) -> bool {
-    !model.is_empty() && !model.starts_with('.') && model.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+    !model.is_empty()
+        && !model.starts_with('.')
+        && model.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
 }
 
 #[cfg(test)]

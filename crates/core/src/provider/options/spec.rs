@@ -94,10 +94,8 @@ impl OptionSpec {
 }
 
 /// Selects the [`Wire`]: the one option that every server has.
-pub const API: OptionSpec = OptionSpec {
-    required: true,
-    ..OptionSpec::of_server("api", OptionKind::Api, "the API that the server speaks")
-};
+pub const API: OptionSpec =
+    OptionSpec { required: true, ..OptionSpec::of_server("api", OptionKind::Api, "the API that the server speaks") };
 
 /// The address of a provider.
 pub const BASE_URL: OptionSpec = OptionSpec {

@@ -130,7 +130,8 @@ fn check_server(wires: &[&'static dyn Wire], options: &Options) -> Result<(), Op
         ));
     };
     let api = wire.name();
-    let own = wire.options();
+    let own: Vec<&OptionSpec> =
+        wire.options().iter().filter(|spec| spec.objects.contains(&ForeignObject::Server)).collect();
     if let Some(missing) = own.iter().find(|spec| spec.required && !options.contains_key(spec.name)) {
         return Err(OptionError::new(
             OptionFault::Missing,
@@ -151,20 +152,12 @@ fn check_server(wires: &[&'static dyn Wire], options: &Options) -> Result<(), Op
                     format!("Options with api '{api}' are: {}.", names.join(", "))
                 }
             };
-            Err(OptionError::new(
-                OptionFault::Name,
-                format!("option \"{name}\" does not apply to api '{api}'"),
-                hint,
-            ))
+            Err(OptionError::new(OptionFault::Name, format!("option \"{name}\" does not apply to api '{api}'"), hint))
         }
     }
 }
 
-pub(super) fn check_value(
-    wires: &[&'static dyn Wire],
-    spec: &OptionSpec,
-    value: &str,
-) -> Result<(), OptionError> {
+pub(super) fn check_value(wires: &[&'static dyn Wire], spec: &OptionSpec, value: &str) -> Result<(), OptionError> {
     let hint = match spec.kind {
         OptionKind::Api => match wire_named(wires, value) {
             Some(_) => return Ok(()),
@@ -216,4 +209,151 @@ pub(super) fn check_value(
         _ => format!("invalid value for option \"{}\": \"{}\"", spec.name, shorten(value, 80)),
     };
     Err(OptionError::new(OptionFault::Value, message, hint))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provider::{Settings, WIRES};
+
+    fn options(pairs: &[(&str, &str)]) -> Options {
+        pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect()
+    }
+
+    fn server(pairs: &[(&str, &str)]) -> Result<(), OptionError> {
+        validate(WIRES, &options(pairs), ForeignObject::Server, true, |_, _| false)
+    }
+
+    /// The options of a sound server and one more.
+    fn server_with(name: &str, value: &str) -> Result<(), OptionError> {
+        server(&[("api", "openai"), ("base_url", "http://h/v1"), (name, value)])
+    }
+
+    #[test]
+    fn names_and_their_objects_are_checked() {
+        for (object, name, fault, message) in [
+            (ForeignObject::Server, "bas_url", OptionFault::Name, "invalid option \"bas_url\""),
+            (ForeignObject::Server, "api_key", OptionFault::Name, "option \"api_key\" is not allowed on a server"),
+            (ForeignObject::UserMapping, "base_url", OptionFault::Name, "invalid option \"base_url\""),
+            (ForeignObject::UserMapping, "api", OptionFault::Name, "invalid option \"api\""),
+            (ForeignObject::Wrapper, "api", OptionFault::Name, "invalid option \"api\""),
+            (ForeignObject::Table, "api_key", OptionFault::Name, "invalid option \"api_key\""),
+        ] {
+            let error = validate(WIRES, &options(&[(name, "x")]), object, true, |_, _| false).unwrap_err();
+            assert_eq!((error.fault, error.message.as_str()), (fault, message), "{object:?} {name}");
+        }
+        let hint = |object| validate(WIRES, &options(&[("x", "")]), object, true, |_, _| false).unwrap_err().hint;
+        assert_eq!(hint(ForeignObject::UserMapping), "Valid options here are: api_key, api_key_env, api_key_file.");
+        assert_eq!(hint(ForeignObject::Wrapper), "There are no valid options here.");
+    }
+
+    #[test]
+    fn values_are_checked_by_their_kind_and_the_hint_says_what_fits() {
+        for (name, good, bad, hint) in [
+            ("api", &["openai"][..], &["openia", "OpenAI", ""][..], "Valid values are: local, openai."),
+            ("base_url", &["https://h"], &["h:80", "ftp://h"], "Write it as http://"),
+            (
+                "timeout",
+                &["0.05", "60", "3600", "1e1"],
+                &["0", "-1", "3601", "soon", "NaN", "inf"],
+                "Give seconds between 0.05 and 3600.",
+            ),
+            ("connect_timeout", &["1"], &[""], "Give seconds between"),
+            ("max_retries", &["0", "10"], &["-1", "11", "1.5"], "Give a whole number between 0 and 10."),
+            ("max_batch_items", &["1", "2048"], &["0", "2049"], "Give a whole number between 1 and 2048."),
+            ("max_batch_tokens", &["100"], &["99"], "Give a whole number between 100 and 10000000."),
+            ("max_in_flight", &["64"], &["0", "65"], "Give a whole number between 1 and 64."),
+            ("max_response_bytes", &["1024"], &["1023"], "Give a whole number between 1024 and 1073741824."),
+            ("send_dimensions", &["true", "OFF", "1"], &["perhaps", ""], "Valid values are: true, false."),
+            ("api_key_env", &["OPENAI_API_KEY", "_k1"], &["", "1K", "A B"], "Give the name of an environment variable"),
+            ("api_key_file", &["/etc/key"], &["key", ""], "Give the absolute path"),
+        ] {
+            for value in good {
+                assert_eq!(server_with(name, value), Ok(()), "{name} {value:?}");
+            }
+            for value in bad {
+                let error = server_with(name, value).unwrap_err();
+                assert_eq!(error.fault, OptionFault::Value, "{name} {value:?}");
+                assert!(error.hint.starts_with(hint), "{name} {value:?}: {}", error.hint);
+            }
+        }
+    }
+
+    #[test]
+    fn a_value_that_may_be_a_secret_is_not_repeated() {
+        for name in ["base_url", "api_key_env", "api_key_file"] {
+            assert_eq!(
+                server_with(name, "sk-s3cret!").unwrap_err().message,
+                format!("invalid value for option \"{name}\"")
+            );
+        }
+        let mapping = options(&[("api_key", "sk-s3cret\n")]);
+        let error = validate(WIRES, &mapping, ForeignObject::UserMapping, false, |_, _| false).unwrap_err();
+        assert_eq!(error.message, "invalid value for option \"api_key\"");
+        assert_eq!(
+            server_with("timeout", "soon").unwrap_err().message,
+            "invalid value for option \"timeout\": \"soon\""
+        );
+    }
+
+    #[test]
+    fn a_server_has_what_its_api_demands_and_nothing_it_does_not_take() {
+        for (pairs, fault, message) in [
+            (&[][..], OptionFault::Missing, "option \"api\" is required"),
+            (&[("timeout", "1")], OptionFault::Missing, "option \"api\" is required"),
+            (&[("api", "openai")], OptionFault::Missing, "option \"base_url\" is required with api 'openai'"),
+            (
+                &[("api", "local"), ("timeout", "1")],
+                OptionFault::Name,
+                "option \"timeout\" does not apply to api 'local'",
+            ),
+        ] {
+            let error = server(pairs).unwrap_err();
+            assert_eq!((error.fault, error.message.as_str()), (fault, message), "{pairs:?}");
+        }
+        assert_eq!(server(&[("api", "local")]), Ok(()));
+        assert_eq!(
+            server(&[("api", "openai")]).unwrap_err().hint,
+            "Add base_url '...' to its OPTIONS: address up to and including the version, for example https://api.openai.com/v1."
+        );
+    }
+
+    #[test]
+    fn what_decides_where_data_goes_needs_a_superuser_unless_it_stands_already() {
+        let stored = options(&[("api", "openai"), ("base_url", "http://h/v1"), ("timeout", "5")]);
+        let check = |is_superuser, known: bool| {
+            validate(WIRES, &stored, ForeignObject::Server, is_superuser, |_, _| known)
+                .map_err(|e| (e.fault, e.message))
+        };
+        let denied = Err((OptionFault::Denied, "must be superuser to set option \"base_url\"".to_owned()));
+        assert_eq!(check(true, false), Ok(()));
+        assert_eq!(check(false, true), Ok(()));
+        assert_eq!(check(false, false), denied);
+        let own_key = options(&[("api_key", "sk-x")]);
+        assert_eq!(validate(WIRES, &own_key, ForeignObject::UserMapping, false, |_, _| false), Ok(()));
+    }
+
+    #[test]
+    fn defaults_are_values_that_may_be_set() {
+        for spec in WIRES.iter().flat_map(|wire| wire.options()) {
+            if let Some(default) = spec.default() {
+                assert_eq!(check_value(WIRES, spec, &default), Ok(()), "{}", spec.name);
+            }
+        }
+    }
+
+    #[test]
+    fn settings_are_what_is_stored_or_the_default() {
+        for wire in WIRES {
+            let settings = Settings::read(*wire, Options::new()).unwrap();
+            assert_eq!((settings.max_retries, settings.max_in_flight, settings.max_batch_items), (2, 4, 64));
+            assert_eq!((settings.timeout.as_secs(), settings.connect_timeout.as_secs()), (60, 10));
+        }
+        let openai = wire_named(WIRES, "openai").unwrap();
+        let settings = Settings::read(openai, options(&[("timeout", "2.5"), ("max_retries", "0")])).unwrap();
+        assert_eq!((settings.timeout.as_millis(), settings.connect_timeout.as_millis()), (2500, 2500));
+        assert_eq!(settings.max_retries, 0);
+        let error = Settings::read(openai, options(&[("max_retries", "many")])).unwrap_err();
+        assert_eq!(error.message, "invalid value for option \"max_retries\": \"many\"");
+    }
 }
