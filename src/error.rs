@@ -65,6 +65,11 @@ impl std::fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// The beginning of a text that somebody gave us, for an error message: at most 80 characters.
+pub fn excerpt(text: &str) -> String {
+    ragent_core::text::shorten(text, 80)
+}
+
 /// An argument that must not be NULL.
 pub fn required<T>(value: Option<T>, name: &str) -> Result<T> {
     value.ok_or_else(|| {
@@ -79,9 +84,4 @@ pub fn required<T>(value: Option<T>, name: &str) -> Result<T> {
 /// JSON text as a value; the text comes from PostgreSQL's own jsonb.
 pub fn json(text: &str) -> pgrx::JsonB {
     pgrx::JsonB(serde_json::from_str(text).unwrap_or_default())
-}
-
-/// The beginning of a text that somebody gave us, for an error message: at most 80 characters.
-pub fn excerpt(text: &str) -> String {
-    ragent_core::text::shorten(text, 80)
 }

@@ -214,14 +214,19 @@ pub(super) fn check_value(wires: &[&'static dyn Wire], spec: &OptionSpec, value:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::provider::{Settings, WIRES};
+    use crate::provider::Settings;
+    use crate::provider::local::Local;
+    use crate::provider::openai::OpenAi;
+
+    /// Not `WIRES`, so that another API changes nothing here.
+    const APIS: &[&dyn Wire] = &[&Local, &OpenAi];
 
     fn options(pairs: &[(&str, &str)]) -> Options {
         pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect()
     }
 
     fn server(pairs: &[(&str, &str)]) -> Result<(), OptionError> {
-        validate(WIRES, &options(pairs), ForeignObject::Server, true, |_, _| false)
+        validate(APIS, &options(pairs), ForeignObject::Server, true, |_, _| false)
     }
 
     /// The options of a sound server and one more.
@@ -239,10 +244,10 @@ mod tests {
             (ForeignObject::Wrapper, "api", OptionFault::Name, "invalid option \"api\""),
             (ForeignObject::Table, "api_key", OptionFault::Name, "invalid option \"api_key\""),
         ] {
-            let error = validate(WIRES, &options(&[(name, "x")]), object, true, |_, _| false).unwrap_err();
+            let error = validate(APIS, &options(&[(name, "x")]), object, true, |_, _| false).unwrap_err();
             assert_eq!((error.fault, error.message.as_str()), (fault, message), "{object:?} {name}");
         }
-        let hint = |object| validate(WIRES, &options(&[("x", "")]), object, true, |_, _| false).unwrap_err().hint;
+        let hint = |object| validate(APIS, &options(&[("x", "")]), object, true, |_, _| false).unwrap_err().hint;
         assert_eq!(hint(ForeignObject::UserMapping), "Valid options here are: api_key, api_key_env, api_key_file.");
         assert_eq!(hint(ForeignObject::Wrapper), "There are no valid options here.");
     }
@@ -288,7 +293,7 @@ mod tests {
             );
         }
         let mapping = options(&[("api_key", "sk-s3cret\n")]);
-        let error = validate(WIRES, &mapping, ForeignObject::UserMapping, false, |_, _| false).unwrap_err();
+        let error = validate(APIS, &mapping, ForeignObject::UserMapping, false, |_, _| false).unwrap_err();
         assert_eq!(error.message, "invalid value for option \"api_key\"");
         assert_eq!(
             server_with("timeout", "soon").unwrap_err().message,
@@ -322,34 +327,33 @@ mod tests {
     fn what_decides_where_data_goes_needs_a_superuser_unless_it_stands_already() {
         let stored = options(&[("api", "openai"), ("base_url", "http://h/v1"), ("timeout", "5")]);
         let check = |is_superuser, known: bool| {
-            validate(WIRES, &stored, ForeignObject::Server, is_superuser, |_, _| known)
-                .map_err(|e| (e.fault, e.message))
+            validate(APIS, &stored, ForeignObject::Server, is_superuser, |_, _| known).map_err(|e| (e.fault, e.message))
         };
         let denied = Err((OptionFault::Denied, "must be superuser to set option \"base_url\"".to_owned()));
         assert_eq!(check(true, false), Ok(()));
         assert_eq!(check(false, true), Ok(()));
         assert_eq!(check(false, false), denied);
         let own_key = options(&[("api_key", "sk-x")]);
-        assert_eq!(validate(WIRES, &own_key, ForeignObject::UserMapping, false, |_, _| false), Ok(()));
+        assert_eq!(validate(APIS, &own_key, ForeignObject::UserMapping, false, |_, _| false), Ok(()));
     }
 
     #[test]
     fn defaults_are_values_that_may_be_set() {
-        for spec in WIRES.iter().flat_map(|wire| wire.options()) {
+        for spec in crate::provider::WIRES.iter().flat_map(|wire| wire.options()) {
             if let Some(default) = spec.default() {
-                assert_eq!(check_value(WIRES, spec, &default), Ok(()), "{}", spec.name);
+                assert_eq!(check_value(APIS, spec, &default), Ok(()), "{}", spec.name);
             }
         }
     }
 
     #[test]
     fn settings_are_what_is_stored_or_the_default() {
-        for wire in WIRES {
+        for wire in APIS {
             let settings = Settings::read(*wire, Options::new()).unwrap();
             assert_eq!((settings.max_retries, settings.max_in_flight, settings.max_batch_items), (2, 4, 64));
             assert_eq!((settings.timeout.as_secs(), settings.connect_timeout.as_secs()), (60, 10));
         }
-        let openai = wire_named(WIRES, "openai").unwrap();
+        let openai = wire_named(APIS, "openai").unwrap();
         let settings = Settings::read(openai, options(&[("timeout", "2.5"), ("max_retries", "0")])).unwrap();
         assert_eq!((settings.timeout.as_millis(), settings.connect_timeout.as_millis()), (2500, 2500));
         assert_eq!(settings.max_retries, 0);
