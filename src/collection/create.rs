@@ -1,9 +1,9 @@
 //! `rag.create_collection`: everything is checked before anything is made.
 
 use super::statements::{self as source, Source};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, excerpt};
 use crate::pg::{catalog, role, xact};
-use crate::provider::{self, ModelName, excerpt};
+use crate::provider::{self, ModelName};
 use crate::registry::statements::{self as registry, MAX_HALFVEC_INDEX, NewCollection};
 use pgrx::{PgSqlErrorCode, pg_sys};
 

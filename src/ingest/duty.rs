@@ -2,11 +2,11 @@
 
 use super::job::{self, Account, Job, NoJob};
 use super::statements;
+use crate::error::excerpt;
 use crate::pg::http::{HttpError, InFlight, Response};
 use crate::pg::xact::{self, SqlError};
 use crate::pg::{interrupt, worker as process};
-use crate::provider;
-use crate::provider::remote::{self, Failure};
+use crate::provider::{self, Failure, remote};
 use crate::registry::statements as registry;
 use ragent_core::provider::{FailureKind, backoff};
 use std::collections::{HashMap, VecDeque};
@@ -217,7 +217,7 @@ impl Worker {
         if state.singly > 0 {
             return;
         }
-        let target = if job.is_local() { LOCAL_CHUNKS } else { job.provider.max_batch_items };
+        let target = if job.is_local() { LOCAL_CHUNKS } else { job.provider.settings.max_batch_items };
         state.rows = match (job.rows.len() * target).checked_div(chunks) {
             Some(rows) => rows.clamp(1, MAX_ROWS).min(state.rows * 2),
             None => (state.rows * 2).min(MAX_ROWS),
@@ -304,13 +304,16 @@ impl Worker {
             &job.texts()[range.clone()],
             Some(job.collection.dimensions as usize),
         );
-        match self.in_flight.submit(tag, request) {
+        let sent = request
+            .map_err(|e| e.message)
+            .and_then(|request| self.in_flight.submit(tag, request).map_err(|e| e.to_string()));
+        match sent {
             Ok(()) => {
                 self.requests.insert(tag, (number, range));
             }
-            Err(e) => {
+            Err(message) => {
                 if let Some(job) = self.abandon(number) {
-                    self.block(job.collection.id, &e.to_string());
+                    self.block(job.collection.id, &message);
                 }
             }
         }
@@ -411,7 +414,7 @@ impl Worker {
     fn failed_row(&mut self, job: &Job, message: &str) {
         let Some(row) = job.rows.first() else { return };
         let id = job.collection.id;
-        pgrx::log!("collection \"{}\": row {}: {message}", job.collection.name, provider::excerpt(&row.key));
+        pgrx::log!("collection \"{}\": row {}: {message}", job.collection.name, excerpt(&row.key));
         self.fail(id, &row.ids, &row.key, row.attempts + 1, message);
     }
 

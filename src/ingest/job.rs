@@ -4,7 +4,7 @@ use super::plan::{self, Action, Chunking, RowPlan};
 use super::statements;
 use crate::error::{Error, Result};
 use crate::ingest::statements::chunks::{NewChunk, SourceRow, StoredChunk};
-use crate::provider::{self, ModelName, Provider, options::Api};
+use crate::provider::{self, ModelName, Provider};
 use crate::registry::statements as registry;
 use crate::registry::statements::Collection;
 use pgrx::pg_sys::TransactionId;
@@ -51,7 +51,7 @@ pub struct Job {
 pub fn read(collection: i32, limit: usize, busy_ids: &[i64], busy_keys: &[String]) -> Result<Input, NoJob> {
     let c = registry::by_id(collection).ok_or(NoJob::Nothing)?;
     c.check().map_err(NoJob::Blocked)?;
-    let model = ModelName::parse(&c.embedding_model).map_err(NoJob::Blocked)?;
+    let model = ModelName::parse(&c.embedding_model).map_err(|e| NoJob::Blocked(e.into()))?;
     let provider = provider::resolve(&model, c.owner).map_err(NoJob::Blocked)?;
     let entries = statements::queue::claim(collection, limit, busy_ids, busy_keys);
     if entries.is_empty() {
@@ -125,7 +125,7 @@ impl Input {
 
     /// How many requests may be under way to it.
     pub fn max_in_flight(&self) -> usize {
-        self.provider.max_in_flight
+        self.provider.settings.max_in_flight
     }
 
     /// Cuts the rows into chunks and finds those to embed. Needs no transaction.
@@ -170,7 +170,7 @@ impl Job {
 
     /// Whether its model runs in this process.
     pub fn is_local(&self) -> bool {
-        self.provider.api == Api::Local
+        self.provider.runs_in_process()
     }
 
     /// All queue entries it answers.

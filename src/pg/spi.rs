@@ -303,4 +303,18 @@ impl Row<'_> {
     pub fn need<T: FromDatum + IntoDatum>(&self, column: usize) -> T {
         self.get(column).unwrap_or_else(|| panic!("column {column} is null"))
     }
+
+    /// The column of that name; `None` for NULL. Its SQL type must be `T`'s.
+    pub fn named<T: FromDatum + IntoDatum>(&self, column: &str) -> Option<T> {
+        let name = CString::new(column).expect("column names have no NUL");
+        // SAFETY: the row's descriptor lives as long as its rows; the name is NUL-terminated.
+        let number = unsafe { pg_sys::SPI_fnumber((*self.table).tupdesc, name.as_ptr()) };
+        assert!(number > 0, "no column \"{column}\"");
+        self.get(number as usize)
+    }
+
+    /// As [`Row::named`], for a column that cannot be NULL.
+    pub fn need_named<T: FromDatum + IntoDatum>(&self, column: &str) -> T {
+        self.named(column).unwrap_or_else(|| panic!("column \"{column}\" is null"))
+    }
 }

@@ -26,7 +26,7 @@ pub fn readable_collection(name: &str) -> Result<Collection> {
 pub fn existing_collection(name: &str) -> Result<Collection> {
     statements::by_name(name, role::current()).ok_or_else(|| {
         Error::undefined(
-            format!("collection \"{}\" does not exist", crate::provider::excerpt(name)),
+            format!("collection \"{}\" does not exist", crate::error::excerpt(name)),
             "Create it with rag.create_collection(...), or see rag.collections.",
         )
     })

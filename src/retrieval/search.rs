@@ -111,6 +111,7 @@ pub fn by_texts(collections: &[Collection], searches: &[(usize, &str)], wanted: 
     let mut vectors: HashMap<(&str, i32, &str), Vec<f32>> = HashMap::new();
     for ((model, dimensions), texts) in by_model {
         let embedded = ModelName::parse(model)
+            .map_err(Error::from)
             .and_then(|name| provider::embed(&name, &texts, Some(dimensions as usize), role::current()));
         match embedded {
             Ok(embedded) => {
