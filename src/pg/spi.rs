@@ -303,4 +303,21 @@ impl Row<'_> {
     pub fn need<T: FromDatum + IntoDatum>(&self, column: usize) -> T {
         self.get(column).unwrap_or_else(|| panic!("column {column} is null"))
     }
+
+    /// Column `column` by its name; `None` for NULL. Its SQL type must be `T`'s: the statement casts.
+    pub fn named<T: FromDatum + IntoDatum>(&self, column: &str) -> Option<T> {
+        self.get(self.number(column))
+    }
+
+    /// As [`Row::named`], for a column that cannot be NULL.
+    pub fn need_named<T: FromDatum + IntoDatum>(&self, column: &str) -> T {
+        self.named(column).unwrap_or_else(|| panic!("column {column} is null"))
+    }
+
+    fn number(&self, column: &str) -> usize {
+        let name = CString::new(column).expect("column names have no NUL");
+        // SAFETY: the table is live as long as the row; name is NUL-terminated.
+        let number = unsafe { pg_sys::SPI_fnumber((*self.table).tupdesc, name.as_ptr()) };
+        usize::try_from(number).unwrap_or_else(|_| panic!("no column {column}"))
+    }
 }

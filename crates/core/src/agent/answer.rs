@@ -29,6 +29,14 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// The citations as an array, as `rag.answer` and `rag.runs` have them.
+    ///
+    /// # Panics
+    /// Never: everything in a citation can be written as JSON.
+    pub fn citations_json(&self) -> serde_json::Value {
+        serde_json::to_value(&self.citations).expect("citations can be written as JSON")
+    }
+
     /// The text and, where something is cited, a list of the sources, one a line, as `rag.ask` returns it.
     pub fn with_sources(&self) -> String {
         let mut text = self.text.clone();

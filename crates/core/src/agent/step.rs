@@ -111,6 +111,14 @@ impl Detail {
         }
     }
 
+    /// What stands in `rag.steps.detail`.
+    ///
+    /// # Panics
+    /// Never: everything in a detail can be written as JSON.
+    pub fn to_json(&self) -> Value {
+        serde_json::to_value(self).expect("a detail can be written as JSON")
+    }
+
     /// Reads columns `kind` and `detail` of `rag.steps`.
     ///
     /// # Errors

@@ -343,9 +343,20 @@ fn read_object(arguments: &str, example: &str) -> Result<Map<String, Value>, Str
     {
         value = object;
     }
+    drop_nul(&mut value);
     match value {
         Value::Object(map) => Ok(map),
         other => Err(format!("the arguments must be a JSON object, got {}", shorten(&other.to_string(), 60))),
+    }
+}
+
+/// Text in PostgreSQL cannot hold U+0000, which JSON writes as an escape.
+fn drop_nul(value: &mut Value) {
+    match value {
+        Value::String(text) if text.contains('\0') => *text = text.replace('\0', ""),
+        Value::Array(items) => items.iter_mut().for_each(drop_nul),
+        Value::Object(fields) => fields.values_mut().for_each(drop_nul),
+        _ => {}
     }
 }
 

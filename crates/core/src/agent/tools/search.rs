@@ -415,6 +415,7 @@ mod tests {
             read(r#"{"query":" vacuum "}"#),
             SearchCall { collection: "manual".into(), query: "vacuum".into(), k: 5 }
         );
+        assert_eq!(read(r#"{"query":"a\u0000b"}"#).query, "ab");
         assert_eq!(read(r#"{"query":"a","k":3,"x":1}"#).k, 3);
         assert_eq!(read(r#"{"query":"a","k":3.0}"#).k, 3);
         assert_eq!(read(r#"{"query":"a","k":null}"#).k, 5);
