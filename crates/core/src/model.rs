@@ -1,7 +1,7 @@
 //! What any chat model is asked and what it answers, independent of the wire format.
 //!
-//! A wire format (such as [`crate::provider::openai`]) writes a [`ChatRequest`] and reads a [`ChatReply`];
-//! [`crate::extractive`] answers one directly. All types can be stored and read back with serde.
+//! A wire format writes a [`ChatRequest`] and reads a [`ChatReply`]; the keyless model answers one directly. All types can be
+//! stored and read back with serde.
 
 use serde::{Deserialize, Serialize};
 

@@ -2,8 +2,8 @@
 //!
 //! Retrieved text is data. It stands between `<passage …>` and `</passage>`, with `&`, `<`, `>` and anything that looks
 //! like a citation marker escaped, so that no text of a row can close its passage, open another or forge a marker.
-//! [`render`] writes a tool's message, [`parse`] reads it back: the keyless model ([`crate::extractive`]) sees nothing but
-//! these messages, as any other model does.
+//! [`render`] writes a tool's message, [`parse`] reads it back: the keyless model sees nothing but these messages, as any
+//! other model does.
 
 use serde::{Deserialize, Serialize};
 

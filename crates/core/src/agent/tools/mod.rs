@@ -1,11 +1,14 @@
 //! Kinds of tool: what is offered to a model, how its calls are read, and what they report. Each kind is a file here and a
-//! line of the list below; its runner stands with the driver.
+//! line of `kinds!`; its runner stands with the driver.
+
+mod search;
 
 use std::collections::{BTreeMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+pub use self::search::{Hit, HitDetail, SearchCall, SearchDetail, SearchResult, SearchTool};
 use super::Limits;
 use super::evidence::Evidence;
 use super::step::{self, DetailError};
@@ -68,12 +71,13 @@ pub(super) struct Report<D> {
     pub message: String,
     /// What is recorded.
     pub detail: D,
-    /// Passages that were not known before.
+    /// Passages that were not known before, or how much else is new; a round that brings nothing new may be the last.
     pub new_evidence: u32,
 }
 
+/// The kinds, each with what is offered, its call, its result, and what is recorded of it.
 macro_rules! kinds {
-    ($($Kind:ident: $module:ident::{$Tool:ident, $Call:ident, $Result:ident, $Detail:ident}),+ $(,)?) => {
+    ($($Kind:ident($Tool:ident, $Call:ident, $Result:ident, $Detail:ident)),+ $(,)?) => {
         /// A tool that a run may offer to its model.
         #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
@@ -223,19 +227,12 @@ macro_rules! kinds {
                 match self { $(ToolDetail::$Kind(detail) => $Tool::trace(detail, say)),+ }
             }
         }
-
-        $(
-            mod $module;
-            pub use $module::{$Tool, $Call, $Result, $Detail};
-        )+
     };
 }
 
 kinds! {
-    Search: search::{SearchTool, SearchCall, SearchResult, SearchDetail},
+    Search(SearchTool, SearchCall, SearchResult, SearchDetail),
 }
-
-pub use search::{Hit, HitDetail};
 
 /// Most tools offered: providers refuse more than 128, and models lose their way long before.
 const MAX_TOOLS: usize = 64;

@@ -188,7 +188,12 @@ impl Kind for SearchTool {
         Some(json!([call.collection, normalise(&call.query)]).to_string())
     }
 
-    fn report(call: &SearchCall, tool: &str, result: Option<SearchResult>, desk: &mut Desk<'_>) -> Report<SearchDetail> {
+    fn report(
+        call: &SearchCall,
+        tool: &str,
+        result: Option<SearchResult>,
+        desk: &mut Desk<'_>,
+    ) -> Report<SearchDetail> {
         let from_memory = result.is_none();
         let Found { passages, hits, omitted, new_evidence } = match result {
             Some(result) => found_now(call, result.hits, desk),
@@ -214,8 +219,7 @@ impl Kind for SearchTool {
     }
 
     fn refuse(call: &SearchCall, tool: &str, limits: &Limits) -> (String, SearchDetail) {
-        let error =
-            format!("not searched: the limit of {} searches for this question is reached", limits.max_searches);
+        let error = format!("not searched: the limit of {} searches for this question is reached", limits.max_searches);
         let detail = SearchDetail::Refused {
             tool: recorded_name(tool),
             error: error.clone(),
@@ -226,11 +230,7 @@ impl Kind for SearchTool {
     }
 
     fn broken(tool: &str, arguments: &str, error: &str) -> SearchDetail {
-        SearchDetail::Broken {
-            tool: recorded_name(tool),
-            error: error.to_owned(),
-            arguments: shorten(arguments, 500),
-        }
+        SearchDetail::Broken { tool: recorded_name(tool), error: error.to_owned(), arguments: shorten(arguments, 500) }
     }
 
     fn trace(detail: &SearchDetail, say: &mut dyn FnMut(String)) {
@@ -399,8 +399,9 @@ fn show(number: u32, score: f64, evidence: &Evidence, limits: &Limits) -> Option
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Call, Toolbox};
     use super::*;
+    use crate::agent::Call;
+    use crate::agent::tools::Toolbox;
 
     fn read(arguments: &str) -> Result<SearchCall, String> {
         let tool = SearchTool { collection: "manual".into(), description: String::new() };
