@@ -70,7 +70,10 @@ impl Round {
         let mut keys: HashSet<String> = HashSet::new();
         for call in calls {
             let todo = match tools.read(&call.name, &call.arguments, limits) {
-                Err(BrokenCall { error, detail }) => Todo::Correct { error, detail },
+                Err(broken) => {
+                    let BrokenCall { error, detail } = *broken;
+                    Todo::Correct { error, detail }
+                }
                 Ok(read) => {
                     let key = read.key();
                     let count = called.entry(read.kind().to_owned()).or_default();

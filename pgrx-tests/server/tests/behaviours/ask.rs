@@ -324,7 +324,7 @@ async fn a_renamed_role_keeps_its_runs_and_a_new_role_of_its_name_gets_none() {
     let role = db.create_role("Reader \"x\"").await;
     let (name, renamed) = (quote(&role), quote(&format!("{role} renamed")));
     admin.run(&format!("GRANT SELECT ON handbook TO {name}")).await;
-    let ask = "SELECT rag.ask('When does the office close?', chat_model => 'local/extractive')";
+    let ask = "SELECT rag.ask('When does the office close?', chat_model => 'fake/chat')";
     let counts = "SELECT (SELECT count(*) FROM rag.runs) || ' ' || (SELECT count(*) FROM rag.steps)";
     db.connect_as(&role).await.run(ask).await;
     admin.run(&format!("ALTER ROLE {name} RENAME TO {renamed}; CREATE ROLE {name} LOGIN")).await;

@@ -288,19 +288,19 @@ impl Toolbox {
     }
 
     /// The call that a model asks for.
-    pub(super) fn read(&self, name: &str, arguments: &str, limits: &Limits) -> Result<Call, BrokenCall> {
+    pub(super) fn read(&self, name: &str, arguments: &str, limits: &Limits) -> Result<Call, Box<BrokenCall>> {
         let Some(named) = self.0.iter().find(|named| named.name == name) else {
             let known: Vec<&str> = self.0.iter().map(|named| named.name.as_str()).collect();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
             let error = format!("there is no tool \"{}\"; available tools: {known}", shorten(name, MAX_NAME));
             // A tool that does not exist is of no kind; its call is recorded as a search.
             let detail = ToolDetail::Search(SearchTool::broken(name, arguments, &error));
-            return Err(BrokenCall { error, detail });
+            return Err(Box::new(BrokenCall { error, detail }));
         };
         let object = read_object(arguments, named.tool.example());
         object.and_then(|object| named.tool.read(&object, limits)).map_err(|error| {
             let detail = named.tool.broken(name, arguments, &error);
-            BrokenCall { error, detail }
+            Box::new(BrokenCall { error, detail })
         })
     }
 
