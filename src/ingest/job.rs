@@ -200,7 +200,10 @@ impl Job {
     pub fn store(&mut self) {
         // Dropped, or altered so that its keys are others, meanwhile: its entries are read anew.
         let Some(c) = registry::by_id(self.collection.id) else { return };
-        if c.check().is_err() || c.key.columns != self.collection.key.columns {
+        if c.check().is_err()
+            || c.key.columns != self.collection.key.columns
+            || c.generation.id != self.collection.generation.id
+        {
             return;
         }
         let keys: Vec<String> = self.rows.iter().map(|r| r.key.clone()).collect();

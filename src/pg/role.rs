@@ -17,6 +17,10 @@ pub struct ActingAs {
     read_only: bool,
 }
 
+const RESTRICTED: i32 = (pg_sys::SECURITY_LOCAL_USERID_CHANGE
+    | pg_sys::SECURITY_RESTRICTED_OPERATION
+    | pg_sys::SECURITY_NOFORCE_RLS) as i32;
+
 /// The role that owns the extension's own tables: the bootstrap superuser, which exists in every cluster.
 pub const SUPERUSER: pg_sys::Oid = pg_sys::Oid::from_u32(10);
 
@@ -102,12 +106,16 @@ impl ActingAs {
     /// A table owner, restricted as maintenance is: code of theirs that runs now cannot escape into this session. As in
     /// foreign-key checks, FORCE ROW LEVEL SECURITY does not hide the owner's own rows.
     pub fn restricted(owner: pg_sys::Oid) -> Self {
-        Self::switch(
-            owner,
-            (pg_sys::SECURITY_LOCAL_USERID_CHANGE
-                | pg_sys::SECURITY_RESTRICTED_OPERATION
-                | pg_sys::SECURITY_NOFORCE_RLS) as i32,
-        )
+        Self::switch(owner, RESTRICTED)
+    }
+
+    /// As [`Self::restricted`], for a statement that runs nobody's code and names everything with its schema: the
+    /// session's search_path stays, since changing it costs more than such a statement.
+    pub fn reader(owner: pg_sys::Oid) -> Self {
+        let guard = Self::enter(owner, RESTRICTED);
+        settle_row_security();
+        settle_output();
+        guard
     }
 
     /// The current role itself, restricted and unable to write, while policies of other people's tables are asked on its
