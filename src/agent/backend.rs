@@ -1,10 +1,11 @@
 //! The driver of `rag.ask` and `rag.answer`: a run from question to answer in one backend and one transaction.
 
 use super::recorder::{NewRun, Recorder};
-use super::search::Searcher;
+use super::search;
 use crate::error::{Error, Result};
 use crate::pg::role;
 use crate::provider::{self, ModelName};
+use crate::retrieval::Scope;
 use pgrx::Uuid;
 use ragent_core::agent::{Answer, Call, CallResult, Effect, Input, Run, RunRequest, SearchCall};
 use std::time::Instant;
@@ -27,15 +28,15 @@ const MAX_QUESTION: usize = 100_000;
 /// Answers a question and records the run, where the transaction may write.
 pub fn answer(question: &str, collection: Option<&str>, chat_model: Option<&str>) -> Result<Finished> {
     check_question(question)?;
-    let searcher = Searcher::of(collection)?;
+    let tools = search::tools(Scope::of(collection))?;
     let model = match chat_model {
         Some(model) => ModelName::parse(model)?,
         None => ModelName::parse(&crate::guc::chat_model())?,
     }
     .to_string();
-    let mut run = Run::new(RunRequest::new(question, &model, searcher.tools()));
+    let mut run = Run::new(RunRequest::new(question, &model, tools));
     let mut recorder = Recorder::begin(&NewRun { question, collection, model: &model }, &run);
-    let answer = drive(&mut run, &searcher, &mut recorder)?;
+    let answer = drive(&mut run, &mut recorder)?;
     let (id, latency_ms) = recorder.finish(&answer);
     Ok(Finished { id, model, answer, latency_ms })
 }
@@ -53,7 +54,7 @@ fn check_question(question: &str) -> Result<()> {
     Ok(())
 }
 
-fn drive(run: &mut Run, searcher: &Searcher, recorder: &mut Recorder) -> Result<Answer> {
+fn drive(run: &mut Run, recorder: &mut Recorder) -> Result<Answer> {
     let mut input = Input::Start;
     loop {
         let effect = run.next(input);
@@ -65,14 +66,14 @@ fn drive(run: &mut Run, searcher: &Searcher, recorder: &mut Recorder) -> Result<
                 let model = ModelName::parse(&call.model)?;
                 Input::Model(provider::chat(&model, &call.request, role::current())?)
             }
-            Effect::Call(calls) => Input::Called(carry_out(&calls, searcher)?),
+            Effect::Call(calls) => Input::Called(carry_out(&calls)?),
         };
         run.record_latency(started.elapsed().as_secs_f64() * 1000.0);
     }
 }
 
 /// Calls of one kind go to its runner together.
-fn carry_out(calls: &[Call], searcher: &Searcher) -> Result<Vec<CallResult>> {
+fn carry_out(calls: &[Call]) -> Result<Vec<CallResult>> {
     let searches: Vec<&SearchCall> = calls.iter().map(|Call::Search(call)| call).collect();
-    Ok(searcher.run(&searches)?.into_iter().map(CallResult::from).collect())
+    Ok(search::run(&searches)?.into_iter().map(CallResult::from).collect())
 }

@@ -17,8 +17,12 @@ pub struct ActingAs {
     read_only: bool,
 }
 
-/// The role that owns the extension's own tables: the bootstrap superuser, which exists in every cluster.
-pub const SUPERUSER: pg_sys::Oid = pg_sys::Oid::from_u32(10);
+const RESTRICTED: i32 = (pg_sys::SECURITY_LOCAL_USERID_CHANGE
+    | pg_sys::SECURITY_RESTRICTED_OPERATION
+    | pg_sys::SECURITY_NOFORCE_RLS) as i32;
+
+/// The bootstrap superuser, who exists in every cluster and may read and write the extension's own tables.
+pub const BOOTSTRAP_SUPERUSER: pg_sys::Oid = pg_sys::Oid::from_u32(10);
 
 /// The role whose privileges hold now.
 pub fn current() -> pg_sys::Oid {
@@ -45,6 +49,41 @@ pub fn is_under_row_security(table: pg_sys::Oid) -> bool {
     state == pg_sys::CheckEnableRlsResult::RLS_ENABLED as i32
 }
 
+/// Whether the current role may SELECT columns of a table: its schema, and the table or each column. A column number of 0
+/// stands for a column that is not there.
+pub fn may_select(table: pg_sys::Oid, columns: &[i16]) -> bool {
+    const SELECT: pg_sys::AclMode = pg_sys::ACL_SELECT as pg_sys::AclMode;
+    let role = current();
+    let mut is_missing = false;
+    // SAFETY: catalog look-ups inside a transaction, which answer for what is not there instead of raising an error.
+    unsafe {
+        let schema = pg_sys::get_rel_namespace(table);
+        if schema == pg_sys::InvalidOid || !may_use_schema(schema, role) {
+            return false;
+        }
+        pg_sys::pg_class_aclcheck_ext(table, role, SELECT, &mut is_missing) == pg_sys::AclResult::ACLCHECK_OK
+            || columns.iter().all(|number| {
+                *number > 0
+                    && pg_sys::pg_attribute_aclcheck_ext(table, *number, role, SELECT, &mut is_missing)
+                        == pg_sys::AclResult::ACLCHECK_OK
+            })
+    }
+}
+
+/// # Safety
+/// `schema` must exist, and a transaction be open.
+unsafe fn may_use_schema(schema: pg_sys::Oid, role: pg_sys::Oid) -> bool {
+    const USAGE: pg_sys::AclMode = pg_sys::ACL_USAGE as pg_sys::AclMode;
+    // SAFETY: by the caller's promise.
+    unsafe {
+        #[cfg(feature = "pg15")]
+        let result = pg_sys::pg_namespace_aclcheck(schema, role, USAGE);
+        #[cfg(not(feature = "pg15"))]
+        let result = pg_sys::object_aclcheck(pg_sys::NamespaceRelationId, schema, role, USAGE);
+        result == pg_sys::AclResult::ACLCHECK_OK
+    }
+}
+
 /// The name of a role, for messages and for the records of runs.
 pub fn name(role: pg_sys::Oid) -> String {
     // SAFETY: with noerr = true the result is NULL or a palloc'd string.
@@ -59,20 +98,24 @@ pub fn name(role: pg_sys::Oid) -> String {
 }
 
 impl ActingAs {
-    /// The extension's own tables may be read and written; only built-in functions are found by unqualified names.
+    /// The bootstrap superuser, to read and write the extension's own tables, and nobody else's; only built-in functions
+    /// are found by unqualified names.
     pub fn superuser() -> Self {
-        Self::switch(SUPERUSER, pg_sys::SECURITY_LOCAL_USERID_CHANGE as i32)
+        Self::switch(BOOTSTRAP_SUPERUSER, pg_sys::SECURITY_LOCAL_USERID_CHANGE as i32)
     }
 
     /// A table owner, restricted as maintenance is: code of theirs that runs now cannot escape into this session. As in
     /// foreign-key checks, FORCE ROW LEVEL SECURITY does not hide the owner's own rows.
     pub fn restricted(owner: pg_sys::Oid) -> Self {
-        Self::switch(
-            owner,
-            (pg_sys::SECURITY_LOCAL_USERID_CHANGE
-                | pg_sys::SECURITY_RESTRICTED_OPERATION
-                | pg_sys::SECURITY_NOFORCE_RLS) as i32,
-        )
+        Self::switch(owner, RESTRICTED)
+    }
+
+    /// As [`Self::restricted`], for a statement that runs nobody's code and names everything with its schema: the
+    /// session's search_path stays, since changing it costs more than such a statement.
+    pub fn reader(owner: pg_sys::Oid) -> Self {
+        let guard = Self::enter(owner, RESTRICTED);
+        make_reading_uniform();
+        guard
     }
 
     /// The current role itself, restricted and unable to write, while policies of other people's tables are asked on its
@@ -82,8 +125,7 @@ impl ActingAs {
             current(),
             (pg_sys::SECURITY_LOCAL_USERID_CHANGE | pg_sys::SECURITY_RESTRICTED_OPERATION) as i32,
         );
-        settle_row_security();
-        settle_output();
+        make_reading_uniform();
         // The variable of transaction_read_only, which PostgreSQL 16 and later do not let anybody set for a while by
         // name. SQL cannot switch it off again, since a query has run.
         // SAFETY: writes a static of this process; Drop puts it back, and so does the abort of a (sub)transaction.
@@ -99,8 +141,7 @@ impl ActingAs {
     fn switch(role: pg_sys::Oid, flags: i32) -> Self {
         let guard = Self::enter(role, flags);
         set_locally("search_path", "pg_catalog, pg_temp");
-        settle_row_security();
-        settle_output();
+        make_reading_uniform();
         guard
     }
 
@@ -120,16 +161,13 @@ impl ActingAs {
     }
 }
 
-/// With row_security off (as pg_dump's scripts set it) a statement that a policy concerns is an error.
-fn settle_row_security() {
+/// Keys and contents are written and read alike by everybody, whatever a session's own styles are. With row_security off
+/// (as pg_dump's scripts set it) a statement that a policy concerns would be an error.
+fn make_reading_uniform() {
     // SAFETY: reads a static.
     if unsafe { !pg_sys::row_security } {
         set_locally("row_security", "on");
     }
-}
-
-/// Keys travel as text: everybody writes and reads them alike, whatever a session's own styles are.
-fn settle_output() {
     // SAFETY: reads statics.
     let (dates, intervals, digits, bytes) =
         unsafe { (pg_sys::DateStyle, pg_sys::IntervalStyle, pg_sys::extra_float_digits, bytea_output) };
@@ -174,8 +212,7 @@ impl Settings {
     /// The settings under which rows are captured, whatever the writer's session has.
     pub fn for_capture() -> Self {
         let settings = Self::new();
-        settle_row_security();
-        settle_output();
+        make_reading_uniform();
         settings
     }
 

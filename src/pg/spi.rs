@@ -123,11 +123,19 @@ impl<'c> Spi<'c> {
         self.execute(Mode::Write, sql, args, relation);
     }
 
+    /// Runs a statement with its own kept plan and returns its rows.
+    pub fn query_kept(&self, mode: Mode, statement: &Statement, args: &[Arg<'_>]) -> Rows<'c> {
+        self.execute_plan(mode, statement.plan(args), args, &statement.sql)
+    }
+
     fn execute(&self, mode: Mode, sql: &str, args: &[Arg<'_>], relation: pg_sys::Oid) -> Rows<'c> {
-        let plan = kept_plan(sql, args, relation);
+        self.execute_plan(mode, kept_plan(sql, args, relation), args, sql)
+    }
+
+    fn execute_plan(&self, mode: Mode, plan: pg_sys::SPIPlanPtr, args: &[Arg<'_>], sql: &str) -> Rows<'c> {
         let (mut values, nulls) = values(args);
         // SAFETY: plan is live (kept), and values and nulls have as many entries as the plan has arguments, since it
-        // is found by its argument types.
+        // was prepared for their types.
         let code =
             unsafe { pg_sys::SPI_execute_plan(plan, values.as_mut_ptr(), nulls.as_ptr(), mode == Mode::Read, 0) };
         self.result(code, sql)
@@ -147,8 +155,8 @@ impl<'c> Spi<'c> {
     }
 
     /// Opens a cursor over a read-only statement.
-    pub fn cursor(&self, sql: &str, args: &[Arg<'_>]) -> Cursor<'c> {
-        let plan = kept_plan(sql, args, pg_sys::InvalidOid);
+    pub fn cursor(&self, statement: &Statement, args: &[Arg<'_>]) -> Cursor<'c> {
+        let plan = statement.plan(args);
         let (mut values, nulls) = values(args);
         // SAFETY: as in `execute`.
         let portal =
@@ -170,6 +178,48 @@ impl<'c> Spi<'c> {
     }
 }
 
+/// A statement whose plan is made at its first use and kept until it is dropped.
+pub struct Statement {
+    sql: String,
+    plan: Cell<pg_sys::SPIPlanPtr>,
+    types: RefCell<Vec<pg_sys::Oid>>,
+}
+
+impl Statement {
+    /// A statement that was not run yet.
+    pub fn new(sql: String) -> Self {
+        Self { sql, plan: Cell::new(std::ptr::null_mut()), types: RefCell::default() }
+    }
+
+    fn plan(&self, args: &[Arg<'_>]) -> pg_sys::SPIPlanPtr {
+        if self.plan.get().is_null() {
+            // What the arguments are does not decide how it is best run: no time is spent on planning it for each call.
+            self.plan.set(prepare(&self.sql, args, pg_sys::CURSOR_OPT_GENERIC_PLAN));
+            self.types.replace(args.iter().map(DatumWithOid::oid).collect());
+        }
+        let same_types = self.types.borrow().iter().copied().eq(args.iter().map(DatumWithOid::oid));
+        assert!(same_types, "other argument types than before: {}", self.sql);
+        self.plan.get()
+    }
+}
+
+impl Drop for Statement {
+    fn drop(&mut self) {
+        // While an error unwinds, PostgreSQL may be in a state where we must not; the plan is then never freed.
+        if !self.plan.get().is_null() && !std::thread::panicking() {
+            // SAFETY: kept by `prepare`, in no other place, and not in execution, since whoever executes it borrows
+            // `self`. A portal opened from it holds its own reference on the part it runs.
+            unsafe { pg_sys::SPI_freeplan(self.plan.get()) };
+        }
+    }
+}
+
+impl std::fmt::Debug for Statement {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.sql)
+    }
+}
+
 /// An open cursor.
 pub struct Cursor<'c> {
     portal: pg_sys::Portal,
@@ -185,11 +235,15 @@ impl<'c> Cursor<'c> {
             Rows { table: pg_sys::SPI_tuptable, len: pg_sys::SPI_processed as usize, connection: PhantomData }
         }
     }
+}
 
-    /// Closes it.
-    pub fn close(self) {
-        // SAFETY: the portal is open, and gone from here on since `self` is consumed.
-        unsafe { pg_sys::SPI_cursor_close(self.portal) }
+impl Drop for Cursor<'_> {
+    fn drop(&mut self) {
+        // While an error unwinds, the abort closes it.
+        if !std::thread::panicking() {
+            // SAFETY: nobody else closes the portal while its transaction goes on.
+            unsafe { pg_sys::SPI_cursor_close(self.portal) }
+        }
     }
 }
 
@@ -200,13 +254,7 @@ fn kept_plan(sql: &str, args: &[Arg<'_>], relation: pg_sys::Oid) -> pg_sys::SPIP
         if let Some(plan) = plans.borrow().get(&key) {
             return *plan;
         }
-        let text = CString::new(sql).expect("SQL text has no NUL");
-        let mut oids: Vec<pg_sys::Oid> = args.iter().map(DatumWithOid::oid).collect();
-        // SAFETY: text is NUL-terminated, oids has args.len() entries.
-        let plan = unsafe { pg_sys::SPI_prepare(text.as_ptr(), args.len() as i32, oids.as_mut_ptr()) };
-        assert!(!plan.is_null(), "SPI_prepare failed at: {sql}");
-        // SAFETY: a fresh plan, kept once.
-        unsafe { pg_sys::SPI_keepplan(plan) };
+        let plan = prepare(sql, args, 0);
         let mut plans = plans.borrow_mut();
         // In the outermost connection no statement of ours is being executed; deeper, one is, and its plan must stay.
         if plans.len() >= MAX_PLANS && DEPTH.get() == 1 {
@@ -219,6 +267,19 @@ fn kept_plan(sql: &str, args: &[Arg<'_>], relation: pg_sys::Oid) -> pg_sys::SPIP
         plans.insert(key, plan);
         plan
     })
+}
+
+/// A plan that stays until it is freed.
+fn prepare(sql: &str, args: &[Arg<'_>], options: u32) -> pg_sys::SPIPlanPtr {
+    let text = CString::new(sql).expect("SQL text has no NUL");
+    let mut oids: Vec<pg_sys::Oid> = args.iter().map(DatumWithOid::oid).collect();
+    // SAFETY: text is NUL-terminated, oids has args.len() entries; the fresh plan is kept once.
+    unsafe {
+        let plan = pg_sys::SPI_prepare_cursor(text.as_ptr(), args.len() as i32, oids.as_mut_ptr(), options as i32);
+        assert!(!plan.is_null(), "SPI_prepare failed at: {sql}");
+        pg_sys::SPI_keepplan(plan);
+        plan
+    }
 }
 
 fn values(args: &[Arg<'_>]) -> (Vec<pg_sys::Datum>, Vec<std::ffi::c_char>) {

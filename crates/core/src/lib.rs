@@ -10,24 +10,19 @@
 //! | [`extractive`] | the keyless model `local/extractive`: it answers with sentences it found |
 //! | [`prompt`] | every sentence a model reads from us, the format of search results, citation markers |
 //! | [`provider`] | how a request is written on the wire, and what a failure means |
+//! | [`retrieval`] | how many results a search gives, how many candidates it looks at, which are the best |
 //! | [`ingest`] | where a row's text is cut into pieces that fit an embedding model |
 //! | [`model`] | the one shape in which any chat model is asked and answers |
 //! | [`text`] | sentences, words and stems, shared by the above |
 //!
 //! A module uses only modules that stand below it; `scripts/check-invariants` checks this order.
 
-pub mod trace;
-
 pub mod agent;
-
 pub mod extractive;
-
-pub mod prompt;
-
-pub mod provider;
-
 pub mod ingest;
-
 pub mod model;
-
+pub mod prompt;
+pub mod provider;
+pub mod retrieval;
 pub mod text;
+pub mod trace;

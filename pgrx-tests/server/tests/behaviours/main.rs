@@ -11,6 +11,7 @@ mod docs;
 mod embed;
 mod fake_provider;
 mod faults;
+mod registry;
 mod regress;
 mod regressions;
 mod search;
