@@ -5,7 +5,7 @@
 //!
 //! | module | what it decides |
 //! |---|---|
-//! | [`ingest::chunk`] | where a row's text is cut into pieces that fit an embedding model |
+//! | [`ingest`] | how a row becomes chunks, which rows come next, what a failure means |
 //! | [`model`] | the one shape in which any chat model is asked and answers |
 //! | [`provider`] | how that shape is written on the wire, and what a failure means |
 //! | [`agent`] | when to call the model, when to search, when to stop, what may be cited |
