@@ -7,6 +7,7 @@ pub mod database_ddl;
 pub mod http;
 pub mod interrupt;
 pub mod io_thread;
+pub mod lock;
 pub mod role;
 pub mod spi;
 pub mod trigger;

@@ -46,6 +46,17 @@ impl<'a> TriggerCall<'a> {
         matches!(self.0.level(), PgTriggerLevel::Row)
     }
 
+    /// How many rows the statement touched, where they are in transition tables.
+    pub fn row_count(&self) -> usize {
+        let data = self.0.trigger_data();
+        let table = if data.tg_newtable.is_null() { data.tg_oldtable } else { data.tg_newtable };
+        if table.is_null() {
+            return 0;
+        }
+        // SAFETY: a transition table of the call under way.
+        unsafe { pg_sys::tuplestore_tuple_count(table) as usize }
+    }
+
     /// The arguments given in CREATE TRIGGER.
     pub fn arguments(&self) -> Vec<String> {
         self.0.extra_args().unwrap_or_default()
