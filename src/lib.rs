@@ -20,9 +20,10 @@ use pgrx::prelude::*;
 pgrx::pg_module_magic!(name, version);
 
 extension_sql_file!("../sql/provider.sql", name = "provider");
-extension_sql_file!("../sql/collection.sql", name = "collection", requires = ["provider"]);
-extension_sql_file!("../sql/ingest.sql", name = "ingest", requires = ["collection"]);
-extension_sql_file!("../sql/retrieval.sql", name = "retrieval", requires = ["ingest"]);
+extension_sql_file!("../sql/registry.sql", name = "registry", requires = ["provider"]);
+extension_sql_file!("../sql/ingest.sql", name = "ingest", requires = ["registry"]);
+extension_sql_file!("../sql/collection.sql", name = "collection", requires = ["ingest"]);
+extension_sql_file!("../sql/retrieval.sql", name = "retrieval", requires = ["collection"]);
 extension_sql_file!("../sql/agent.sql", name = "agent", requires = ["retrieval"]);
 extension_sql_file!("../sql/worker.sql", name = "worker", requires = ["agent"]);
 

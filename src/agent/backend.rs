@@ -4,10 +4,11 @@ use super::statements::{self, NewRun};
 use crate::error::{Error, Result};
 use crate::pg::{role, xact};
 use crate::provider::{self, ModelName};
-use crate::registry::statements::Collection;
+use crate::registry::Collection;
 use crate::retrieval::search::{self, Found, Wanted};
 use ragent_core::agent::{Agent, Answer, Effect, Hit, Input, Limits, SearchCall, SearchResult, SearchTool};
 use ragent_core::model::ChatReply;
+use std::rc::Rc;
 use std::time::Instant;
 
 /// A finished run.
@@ -34,7 +35,7 @@ pub fn answer(question: &str, collection: Option<&str>, chat_model: Option<&str>
         None => ModelName::parse(&crate::guc::chat_model())?,
     };
     let started = Instant::now();
-    let tools = collections.iter().map(tool).collect();
+    let tools = collections.iter().map(|c| tool(c)).collect();
     let mut agent = Agent::new(question, tools, Limits::default());
     let answer = drive(&mut agent, &collections, &model)?;
     let run = Run {
@@ -72,11 +73,11 @@ fn check_question(question: &str) -> Result<()> {
 }
 
 fn tool(c: &Collection) -> SearchTool {
-    let description = c.description.clone().unwrap_or_else(|| format!("rows of the table {}", c.source_name));
+    let description = c.description.clone().unwrap_or_else(|| format!("rows of the table {}", c.source.name));
     SearchTool { collection: c.name.clone(), description }
 }
 
-fn drive(agent: &mut Agent, collections: &[Collection], model: &ModelName) -> Result<Answer> {
+fn drive(agent: &mut Agent, collections: &[Rc<Collection>], model: &ModelName) -> Result<Answer> {
     let mut input = Input::Start;
     loop {
         let effect = agent.next(input);
@@ -101,7 +102,7 @@ fn without_nul(mut reply: ChatReply) -> ChatReply {
     reply
 }
 
-fn run_searches(collections: &[Collection], calls: &[SearchCall]) -> Result<Vec<SearchResult>> {
+fn run_searches(collections: &[Rc<Collection>], calls: &[SearchCall]) -> Result<Vec<SearchResult>> {
     let mut searches = Vec::new();
     for call in calls {
         let place = collections.iter().position(|c| c.name == call.collection).ok_or_else(|| {

@@ -1,9 +1,8 @@
 //! `rag.create_collection`, `rag.drop_collection`, `rag_internal.row_counts`.
 
-use super::create;
+use super::{create, row_counts, statements};
 use crate::error::required;
-use crate::pg::role;
-use crate::registry::{self, statements};
+use crate::registry;
 use pgrx::pg_sys;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
@@ -43,7 +42,7 @@ fn create_collection(
 #[pg_extern(sql = false)]
 fn drop_collection(name: Option<String>, if_exists: Option<bool>) -> Result<(), ErrorReport> {
     let name = required(name, "name")?;
-    match registry::existing_collection(&name) {
+    match registry::existing(&name) {
         Ok(c) => {
             registry::must_own(&c)?;
             statements::drop(&c);
@@ -61,6 +60,6 @@ fn drop_collection(name: Option<String>, if_exists: Option<bool>) -> Result<(), 
 fn row_counts(
     collection: i32,
 ) -> Result<TableIterator<'static, (name!(rows, Option<i64>), name!(chunks, Option<i64>))>, ErrorReport> {
-    let counts = statements::by_id_as(collection, role::current()).and_then(|c| super::statements::row_counts(&c));
+    let counts = registry::by_id(collection).and_then(|c| row_counts::row_counts(&c));
     Ok(TableIterator::once((counts.map(|c| c.0), counts.map(|c| c.1))))
 }

@@ -1,17 +1,19 @@
 //! `rag.create_collection`: everything is checked before anything is made.
 
-use super::statements::{self as source, Source};
+use super::chunk_table::{self, ChunkTable};
+use super::source::Table;
+use super::statements;
 use crate::error::{Error, Result};
-use crate::pg::{catalog, role, xact};
+use crate::pg::{role, xact};
 use crate::provider::{self, ModelName, excerpt};
-use crate::registry::statements::{self as registry, MAX_HALFVEC_INDEX, NewCollection};
+use crate::registry::{self, Column, Embedding, MAX_DIMENSIONS, Recipe};
 use pgrx::{PgSqlErrorCode, pg_sys};
 
 /// The arguments of `rag.create_collection`, as given.
 pub struct Request {
     /// Name of the collection.
     pub name: String,
-    /// Source table.
+    /// Table table.
     pub source: pg_sys::Oid,
     /// Content columns.
     pub content: Vec<Option<String>>,
@@ -35,6 +37,8 @@ pub struct Request {
     pub chunk_table: Option<String>,
 }
 
+/// The chunker of new collections.
+const CHUNKER: &str = "prose";
 const DEFAULT_CHUNK_TOKENS: i32 = 400;
 const DEFAULT_CHUNK_OVERLAP: i32 = 50;
 const MIN_CHUNK_TOKENS: i32 = 16;
@@ -56,7 +60,7 @@ pub fn create(request: Request) -> Result<String> {
     }
     let name = request.name.trim().to_owned();
     check_name(&name)?;
-    if registry::by_name(&name, role::current()).is_some() {
+    if registry::by_name(&name).is_some() {
         return Err(Error::new(
             PgSqlErrorCode::ERRCODE_DUPLICATE_OBJECT,
             format!("collection \"{name}\" already exists"),
@@ -82,24 +86,43 @@ pub fn create(request: Request) -> Result<String> {
     let facts = provider::embedding_model_facts(&model, source.owner)?;
     let (chunk_tokens, chunk_overlap) = sizes.fitted(facts.max_tokens);
     let dimensions = dimensions(&model, facts.dimensions, request.dimensions, source.owner)?;
-    warn_of_old_pgvector();
-    NewCollection {
-        name: name.clone(),
-        source,
-        chunk_schema,
-        chunk_name,
-        content,
+    let key_columns = chunk_table::key_names(&source.key.columns);
+    statements::create(&NewCollection {
+        chunks: ChunkTable {
+            collection: &name,
+            source: &source,
+            content: &content,
+            schema: chunk_schema,
+            name: chunk_name,
+            key_columns,
+            embedding: Embedding::new(dimensions),
+        },
         title: request.title,
         link: request.link,
-        metadata,
-        embedding_model: model.to_string(),
-        dimensions,
-        chunk_tokens,
-        chunk_overlap,
+        metadata: metadata.into_iter().map(|c| c.name).collect(),
+        model: model.to_string(),
+        recipe: Recipe { chunker: CHUNKER.to_owned(), tokens: chunk_tokens, overlap: chunk_overlap },
         description: request.description.filter(|d| !d.trim().is_empty()),
-    }
-    .create();
+    });
     Ok(name)
+}
+
+/// What a new collection is made of. Everything is checked by then.
+pub struct NewCollection<'a> {
+    /// Its chunk table, with the source it is made for.
+    pub chunks: ChunkTable<'a>,
+    /// Title column.
+    pub title: Option<String>,
+    /// Link column.
+    pub link: Option<String>,
+    /// Metadata columns.
+    pub metadata: Vec<String>,
+    /// Embedding model, as `server/model`.
+    pub model: String,
+    /// How its text is cut.
+    pub recipe: Recipe,
+    /// What it is about.
+    pub description: Option<String>,
 }
 
 fn check_name(name: &str) -> Result<()> {
@@ -112,15 +135,15 @@ fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-fn check_source(oid: pg_sys::Oid) -> Result<Source> {
-    let Some(source) = source::source(oid) else {
+fn check_source(oid: pg_sys::Oid) -> Result<Table> {
+    let Some(source) = statements::source::table(oid) else {
         return Err(Error::new(
             PgSqlErrorCode::ERRCODE_UNDEFINED_TABLE,
             format!("there is no table with OID {oid}"),
             "Give the table by its name.",
         ));
     };
-    let table = &source.qualified_name;
+    let table = &source.name;
     if !matches!(source.kind, 'r' | 'p') {
         let what = match source.kind {
             'v' => "a view",
@@ -155,14 +178,14 @@ fn check_source(oid: pg_sys::Oid) -> Result<Source> {
             "Rows that come through another table would be missed. Register the partitioned table itself; tables in inheritance cannot be registered.",
         ));
     }
-    if source.key.is_empty() {
+    if source.key.columns.is_empty() {
         return Err(Error::new(
             PgSqlErrorCode::ERRCODE_INVALID_TABLE_DEFINITION,
             format!("table {table} has no primary key"),
             format!("Citations and updates find rows by it: ALTER TABLE {table} ADD PRIMARY KEY (...)."),
         ));
     }
-    if let Some(k) = source.key.iter().find(|k| k.is_composite) {
+    if let Some(k) = source.key_columns.iter().find(|k| k.is_composite) {
         return Err(Error::new(
             PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED,
             format!("primary key column \"{}\" of {table} has the row type {}", k.name, k.sql_type),
@@ -172,33 +195,33 @@ fn check_source(oid: pg_sys::Oid) -> Result<Source> {
     Ok(source)
 }
 
-fn check_columns(source: &Source, role: &str, names: Vec<Option<String>>) -> Result<Vec<String>> {
-    let mut checked: Vec<String> = Vec::new();
+fn check_columns(source: &Table, role: &str, names: Vec<Option<String>>) -> Result<Vec<Column>> {
+    let mut checked: Vec<Column> = Vec::new();
     for name in names {
         let Some(name) = name else {
             return Err(Error::bad_argument(format!("{role} has a null element"), "Give column names only."));
         };
-        check_column(source, &name)?;
-        if checked.contains(&name) {
+        let column = check_column(source, &name)?;
+        if checked.iter().any(|c| c.name == name) {
             return Err(Error::new(
                 PgSqlErrorCode::ERRCODE_DUPLICATE_COLUMN,
                 format!("column \"{name}\" is named twice in {role}"),
                 "Name each column once.",
             ));
         }
-        checked.push(name);
+        checked.push(column);
     }
     Ok(checked)
 }
 
-fn check_column(source: &Source, name: &str) -> Result<()> {
-    if source.columns.iter().any(|c| c.name == name) {
-        return Ok(());
+fn check_column(source: &Table, name: &str) -> Result<Column> {
+    if let Some(column) = source.columns.iter().find(|c| c.name == name) {
+        return Ok(column.clone());
     }
     let names: Vec<&str> = source.columns.iter().map(|c| c.name.as_str()).collect();
     Err(Error::new(
         PgSqlErrorCode::ERRCODE_UNDEFINED_COLUMN,
-        format!("column \"{}\" of {} does not exist", excerpt(name), source.qualified_name),
+        format!("column \"{}\" of {} does not exist", excerpt(name), source.name),
         format!("Its columns are: {}. Names are taken as they are, without quotes.", excerpt_list(&names)),
     ))
 }
@@ -212,9 +235,9 @@ fn excerpt_list(names: &[&str]) -> String {
     text
 }
 
-fn check_chunk_table(source: &Source, name: &str, given: Option<&str>) -> Result<(String, String)> {
+fn check_chunk_table(source: &Table, name: &str, given: Option<&str>) -> Result<(String, String)> {
     let parts = match given {
-        Some(text) if !text.trim().is_empty() => source::parse_name(text),
+        Some(text) if !text.trim().is_empty() => statements::source::parse_name(text),
         _ => vec![default_chunk_name(name)],
     };
     let (schema, table) = match parts.as_slice() {
@@ -233,14 +256,15 @@ fn check_chunk_table(source: &Source, name: &str, given: Option<&str>) -> Result
             "Give a shorter one with chunk_table => '...'.",
         ));
     }
-    if schema == "rag" || schema.starts_with("pg_") || schema == "information_schema" {
+    if matches!(schema.as_str(), "rag" | "rag_internal") || schema.starts_with("pg_") || schema == "information_schema"
+    {
         return Err(Error::bad_argument(
             format!("chunk tables cannot be in schema \"{schema}\""),
             "Name a schema of your own.",
         ));
     }
     let owner = role::name(source.owner);
-    match source::may_create_in(&schema, source.owner) {
+    match statements::source::may_create_in(&schema, source.owner) {
         None => {
             return Err(Error::new(
                 PgSqlErrorCode::ERRCODE_INVALID_SCHEMA_NAME,
@@ -260,7 +284,7 @@ fn check_chunk_table(source: &Source, name: &str, given: Option<&str>) -> Result
         }
         Some(true) => {}
     }
-    if source::relation_exists(&schema, &table) {
+    if statements::source::relation_exists(&schema, &table) {
         return Err(Error::new(
             PgSqlErrorCode::ERRCODE_DUPLICATE_TABLE,
             format!("relation \"{schema}.{table}\" already exists"),
@@ -308,11 +332,11 @@ impl Sizes {
             ));
         }
         if let Some(n) = dimensions
-            && !(1..=MAX_HALFVEC_INDEX).contains(&n)
+            && !(1..=MAX_DIMENSIONS).contains(&n)
         {
             return Err(Error::bad_argument(
                 format!("dimensions is {n}"),
-                format!("Give a number between 1 and {MAX_HALFVEC_INDEX}, the most an index can hold."),
+                format!("Give a number between 1 and {MAX_DIMENSIONS}, the most an index can hold."),
             ));
         }
         Ok(Self { tokens, overlap })
@@ -350,23 +374,13 @@ fn dimensions(model: &ModelName, known: Option<usize>, given: Option<i32>, role:
         }
     };
     match i32::try_from(found) {
-        Ok(n) if (1..=MAX_HALFVEC_INDEX).contains(&n) => Ok(n),
+        Ok(n) if (1..=MAX_DIMENSIONS).contains(&n) => Ok(n),
         _ => Err(Error::new(
             PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED,
             format!("model \"{model}\" has vectors of {found} dimensions, more than an index can hold"),
             format!(
-                "Choose a model with at most {MAX_HALFVEC_INDEX} dimensions, or one that can shorten its vectors: dimensions => ..., with the server's option send_dimensions 'true'."
+                "Choose a model with at most {MAX_DIMENSIONS} dimensions, or one that can shorten its vectors: dimensions => ..., with the server's option send_dimensions 'true'."
             ),
         )),
-    }
-}
-
-/// pgvector below 0.8.4 has faults in HNSW builds by several processes (CVE-2026-3172). The index is built on an
-/// empty table here, so only a later REINDEX is concerned.
-fn warn_of_old_pgvector() {
-    let (_, version) = catalog::vector_schema();
-    let parts: Vec<u32> = version.split('.').map(|p| p.parse().unwrap_or(0)).collect();
-    if parts.as_slice() < &[0, 8, 4] {
-        pgrx::debug1!("pgvector {version} is older than 0.8.4");
     }
 }

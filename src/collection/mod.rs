@@ -2,5 +2,8 @@
 
 #[allow(clippy::result_large_err)]
 mod api;
+mod chunk_table;
 mod create;
-pub mod statements;
+mod row_counts;
+mod source;
+mod statements;

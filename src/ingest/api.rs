@@ -5,7 +5,7 @@ use super::statements::queue;
 use super::wait;
 use crate::error::{Error, required};
 use crate::pg::trigger::TriggerCall;
-use crate::pg::{role, wake};
+use crate::pg::wake;
 use crate::registry;
 use pgrx::datum::Interval;
 use pgrx::heap_tuple::PgHeapTuple;
@@ -20,7 +20,7 @@ type TriggerResult<'a> = Result<Option<PgHeapTuple<'a, AllocatedByPostgres>>, Er
 fn capture<'a>(trigger: &'a pgrx::PgTrigger<'a>) -> TriggerResult<'a> {
     let call = TriggerCall::new(trigger);
     let id = call.arguments().first().and_then(|a| a.parse().ok()).unwrap_or(-1);
-    let collection = registry::statements::by_id_now(id).filter(|c| queue::belongs_to(c, call.relation()));
+    let collection = registry::by_id(id).filter(|c| queue::belongs_to(c, call.relation()));
     match collection {
         Some(collection) => queue::capture(&collection, &call),
         // A copy of the table's definition (LIKE ... INCLUDING ALL does not copy triggers, a restore without the
@@ -64,15 +64,11 @@ fn wait_until_current(collection: Option<String>, timeout: Option<Interval>) -> 
 fn retry_failures(collection: Option<String>) -> Result<i64, ErrorReport> {
     let ids = match collection {
         Some(name) => {
-            let c = registry::existing_collection(&name)?;
+            let c = registry::existing(&name)?;
             registry::must_own(&c)?;
             vec![c.id]
         }
-        None => registry::statements::all(role::current())
-            .iter()
-            .filter(|c| registry::must_own(c).is_ok())
-            .map(|c| c.id)
-            .collect(),
+        None => registry::all().iter().filter(|c| registry::must_own(c).is_ok()).map(|c| c.id).collect(),
     };
     Ok(queue::retry_failures(&ids))
 }

@@ -302,7 +302,7 @@ impl Worker {
             &job.provider,
             &job.model.model,
             &job.texts()[range.clone()],
-            Some(job.collection.dimensions as usize),
+            Some(job.collection.vectors.embedding.dimensions as usize),
         );
         match self.in_flight.submit(tag, request) {
             Ok(()) => {
@@ -333,7 +333,7 @@ impl Worker {
         // A request of a job that failed meanwhile is of no interest.
         let Some((number, range)) = self.requests.remove(&tag) else { return };
         let Some(job) = self.jobs.get_mut(&number) else { return };
-        let dimensions = Some(job.collection.dimensions as usize);
+        let dimensions = Some(job.collection.vectors.embedding.dimensions as usize);
         let vectors = remote::embeddings(&job.provider, result, range.len(), dimensions);
         let received = vectors.and_then(|v| {
             job.receive(range, v).map_err(|error| Failure { kind: FailureKind::Protocol, retry_after: None, error })

@@ -5,14 +5,15 @@ use super::statements;
 use crate::error::{Error, Result};
 use crate::ingest::statements::chunks::{NewChunk, SourceRow, StoredChunk};
 use crate::provider::{self, ModelName, Provider, options::Api};
-use crate::registry::statements as registry;
-use crate::registry::statements::Collection;
+use crate::registry;
+use crate::registry::Collection;
 use pgrx::pg_sys::TransactionId;
 use std::ops::Range;
+use std::rc::Rc;
 
 /// What was read for a job, in one transaction.
 pub struct Input {
-    collection: Collection,
+    collection: Rc<Collection>,
     model: ModelName,
     provider: Provider,
     rows: Vec<RowPlan>,
@@ -34,7 +35,7 @@ pub type Account = (String, u32);
 /// Rows of one collection with what they need.
 pub struct Job {
     /// The collection as it was when the job was made.
-    pub collection: Collection,
+    pub collection: Rc<Collection>,
     /// Its model.
     pub model: ModelName,
     /// Where the model is.
@@ -51,8 +52,8 @@ pub struct Job {
 pub fn read(collection: i32, limit: usize, busy_ids: &[i64], busy_keys: &[String]) -> Result<Input, NoJob> {
     let c = registry::by_id(collection).ok_or(NoJob::Nothing)?;
     c.check().map_err(NoJob::Blocked)?;
-    let model = ModelName::parse(&c.embedding_model).map_err(NoJob::Blocked)?;
-    let provider = provider::resolve(&model, c.owner).map_err(NoJob::Blocked)?;
+    let model = ModelName::parse(&c.generation.model).map_err(NoJob::Blocked)?;
+    let provider = provider::resolve(&model, c.source.owner).map_err(NoJob::Blocked)?;
     let entries = statements::queue::claim(collection, limit, busy_ids, busy_keys);
     if entries.is_empty() {
         return Err(NoJob::Nothing);
@@ -120,7 +121,7 @@ fn with_own_keys(rows: Vec<RowPlan>, sources: Vec<SourceRow>) -> (Vec<RowPlan>, 
 impl Input {
     /// The server that would be asked, as the owner.
     pub fn account(&self) -> Account {
-        (self.provider.name.clone(), self.collection.owner.to_u32())
+        (self.provider.name.clone(), self.collection.source.owner.to_u32())
     }
 
     /// How many requests may be under way to it.
@@ -133,9 +134,9 @@ impl Input {
         let Self { collection, model, provider, mut rows, sources, stored } = self;
         let count = provider::token_counter(&provider, &model.model)?;
         let chunking = Chunking {
-            model: &collection.embedding_model,
-            max_tokens: collection.chunk_tokens as usize,
-            overlap_tokens: collection.chunk_overlap as usize,
+            model: &collection.generation.model,
+            max_tokens: collection.generation.recipe.tokens as usize,
+            overlap_tokens: collection.generation.recipe.overlap as usize,
             count: &*count,
         };
         for (i, (row, source)) in rows.iter_mut().zip(&sources).enumerate() {
@@ -165,7 +166,7 @@ impl Job {
 
     /// The server it asks, as the owner.
     pub fn account(&self) -> Account {
-        (self.provider.name.clone(), self.collection.owner.to_u32())
+        (self.provider.name.clone(), self.collection.source.owner.to_u32())
     }
 
     /// Whether its model runs in this process.
@@ -180,7 +181,7 @@ impl Job {
 
     /// Takes the vectors of a run of texts.
     pub fn receive(&mut self, range: Range<usize>, vectors: Vec<Vec<f32>>) -> Result<()> {
-        let wanted = self.collection.dimensions as usize;
+        let wanted = self.collection.vectors.embedding.dimensions as usize;
         for (slot, vector) in range.zip(vectors) {
             if vector.len() != wanted {
                 return Err(provider::wrong_dimensions(&self.model, wanted, vector.len()));
@@ -199,18 +200,18 @@ impl Job {
     pub fn store(&mut self) {
         // Dropped, or altered so that its keys are others, meanwhile: its entries are read anew.
         let Some(c) = registry::by_id(self.collection.id) else { return };
-        if c.check().is_err() || c.key_columns != self.collection.key_columns {
+        if c.check().is_err() || c.key.columns != self.collection.key.columns {
             return;
         }
         let keys: Vec<String> = self.rows.iter().map(|r| r.key.clone()).collect();
         let keep: Vec<i32> = self.rows.iter().map(|r| r.chunks.len() as i32).collect();
         statements::chunks::remove_above(&c, &keys, &keep);
-        statements::chunks::write(&c, &self.collection.embedding_model, self.new_chunks());
+        statements::chunks::write(&c, &self.collection.generation.model, self.new_chunks());
         statements::chunks::confirm(&c, &self.versions());
         statements::queue::forget_failures(c.id, &keys);
         statements::queue::finish(c.id, &self.ids());
         if c.has_error {
-            registry::note_error(c.id, None);
+            registry::statements::note_error(c.id, None);
         }
     }
 

@@ -3,7 +3,7 @@
 use super::statements::queue;
 use crate::error::{Error, Result};
 use crate::pg::{interrupt, spi, worker, xact};
-use crate::registry::readable_collections;
+use crate::registry;
 use pgrx::PgSqlErrorCode;
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,10 @@ pub fn until_current(collection: Option<&str>, timeout: Duration) -> Result<bool
             "Its results would not be visible there. Call it outside of that transaction.",
         ));
     }
-    let ids: Vec<i32> = readable_collections(collection)?.iter().map(|c| c.id).collect();
+    let ids: Vec<i32> = match collection {
+        Some(name) => vec![registry::readable(name)?.id],
+        None => registry::all_readable().iter().map(|c| c.id).collect(),
+    };
     let (mut up_to, mut comparing) = spi::with_latest_snapshot(|| queue::last_id(&ids));
     // It may not have been told of all: of rows that a prepared transaction brought, say.
     crate::pg::wake::now();

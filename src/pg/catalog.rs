@@ -1,39 +1,83 @@
 //! Catalog look-ups that must not depend on anybody's search_path or privileges.
 
-use super::role::ActingAs;
-use super::spi::{self, Mode};
 use pgrx::{PgSqlErrorCode, pg_sys};
+use std::ffi::{CStr, CString, c_int};
 
-/// The OID of pgvector's `vector`.
+/// The OID of pgvector's `vector`. Raises SQLSTATE 42704 where pgvector is not installed.
 pub fn vector_type() -> pg_sys::Oid {
-    match vector_extension() {
-        Some((oid, _, _)) => oid,
-        None => crate::error::Error::new(
-            PgSqlErrorCode::ERRCODE_UNDEFINED_OBJECT,
-            "type \"vector\" does not exist",
-            "Install pgvector: CREATE EXTENSION vector.",
-        )
-        .raise(),
-    }
-}
-
-/// The schema pgvector is in, quoted, and its version.
-pub fn vector_schema() -> (String, String) {
-    match vector_extension() {
-        Some((_, schema, version)) => (schema, version),
-        None => {
-            vector_type();
-            unreachable!("vector_type raises")
+    let none = pg_sys::Datum::from(0usize);
+    let found = extension_schema(c"vector").map(|schema| {
+        // SAFETY: a syscache look-up inside a transaction; the keys of this cache are a name and a schema, and the
+        // first column of pg_type is its OID.
+        unsafe {
+            pg_sys::GetSysCacheOid(
+                pg_sys::SysCacheIdentifier::TYPENAMENSP as c_int,
+                pg_sys::Anum_pg_type_oid as i16,
+                pg_sys::Datum::from(c"vector".as_ptr()),
+                pg_sys::Datum::from(schema),
+                none,
+                none,
+            )
         }
+    });
+    found.filter(|oid| *oid != pg_sys::InvalidOid).unwrap_or_else(|| no_vector())
+}
+
+/// The schema pgvector is in, quoted. Raises SQLSTATE 42704 where it is not installed.
+pub fn vector_schema() -> String {
+    extension_schema(c"vector").and_then(schema_name).map_or_else(|| no_vector(), |name| super::spi::quote(&name))
+}
+
+fn no_vector() -> ! {
+    crate::error::Error::new(
+        PgSqlErrorCode::ERRCODE_UNDEFINED_OBJECT,
+        "type \"vector\" does not exist",
+        "Install pgvector: CREATE EXTENSION vector.",
+    )
+    .raise()
+}
+
+/// The schema an extension was created in, if it is there.
+fn extension_schema(name: &CStr) -> Option<pg_sys::Oid> {
+    let mut schema = None;
+    // SAFETY: as in `connectable_databases`. The scan is closed on every path.
+    unsafe {
+        let relation = pg_sys::table_open(pg_sys::ExtensionRelationId, pg_sys::AccessShareLock as i32);
+        let scan = pg_sys::table_beginscan_catalog(relation, 0, std::ptr::null_mut());
+        while schema.is_none() {
+            let tuple = pg_sys::heap_getnext(scan, pg_sys::ScanDirection::ForwardScanDirection);
+            if tuple.is_null() {
+                break;
+            }
+            let form = pg_sys::heap_tuple_get_struct::<pg_sys::FormData_pg_extension>(tuple);
+            if CStr::from_ptr((*form).extname.data.as_ptr()) == name {
+                schema = Some((*form).extnamespace);
+            }
+        }
+        pg_sys::table_endscan(scan);
+        pg_sys::table_close(relation, pg_sys::AccessShareLock as i32);
+    }
+    schema
+}
+
+fn schema_name(oid: pg_sys::Oid) -> Option<String> {
+    // SAFETY: a syscache look-up inside a transaction; the result is NULL or a palloc'd string, copied at once.
+    unsafe {
+        let name = pg_sys::get_namespace_name(oid);
+        (!name.is_null()).then(|| CStr::from_ptr(name).to_string_lossy().into_owned())
     }
 }
 
-fn vector_extension() -> Option<(pg_sys::Oid, String, String)> {
-    let _acting = ActingAs::superuser();
-    spi::connect(|s| {
-        let rows = s.query(Mode::Read, crate::provider::statements::VECTOR_EXTENSION, &[]);
-        rows.first().map(|row| (row.need(1), row.need(2), row.need(3)))
-    })
+/// The OID of a table by its schema and name, if it is there.
+pub fn relation(schema: &str, name: &str) -> Option<pg_sys::Oid> {
+    let schema = CString::new(schema).expect("names have no NUL");
+    let name = CString::new(name).expect("names have no NUL");
+    // SAFETY: syscache look-ups inside a transaction, which answer InvalidOid for what is not there.
+    let oid = unsafe {
+        let schema = pg_sys::get_namespace_oid(schema.as_ptr(), true);
+        pg_sys::get_relname_relid(name.as_ptr(), schema)
+    };
+    (oid != pg_sys::InvalidOid).then_some(oid)
 }
 
 /// The databases of the cluster that accept connections, for a process that is connected to none.
@@ -102,6 +146,22 @@ pub fn is_built_in_type(oid: pg_sys::Oid) -> bool {
         let innermost = if element == pg_sys::InvalidOid { base } else { pg_sys::getBaseType(element) };
         innermost.to_u32() < pg_sys::FirstNormalObjectId
     }
+}
+
+/// The types whose definition decides what a column of this type is: itself, the base types of domains, the elements of
+/// arrays.
+pub fn types_within(oid: pg_sys::Oid) -> Vec<pg_sys::Oid> {
+    let mut types = Vec::new();
+    let mut next = oid;
+    // SAFETY: syscache look-ups in a transaction, which answer for a type that is not there.
+    while next != pg_sys::InvalidOid && !types.contains(&next) {
+        types.push(next);
+        next = unsafe {
+            let base = pg_sys::getBaseType(next);
+            if base == next { pg_sys::get_base_element_type(next) } else { base }
+        };
+    }
+    types
 }
 
 /// Makes `dependent` go when `referenced` is dropped, without CASCADE.

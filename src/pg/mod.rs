@@ -6,6 +6,7 @@ pub mod catalog;
 pub mod database_ddl;
 pub mod http;
 pub mod interrupt;
+pub mod invalidation;
 pub mod io_thread;
 pub mod lock;
 pub mod role;

@@ -45,6 +45,41 @@ pub fn is_under_row_security(table: pg_sys::Oid) -> bool {
     state == pg_sys::CheckEnableRlsResult::RLS_ENABLED as i32
 }
 
+/// Whether the current role may SELECT columns of a table: its schema, and the table or each column. A column number of 0
+/// stands for a column that is not there.
+pub fn may_select(table: pg_sys::Oid, columns: &[i16]) -> bool {
+    const SELECT: pg_sys::AclMode = pg_sys::ACL_SELECT as pg_sys::AclMode;
+    let role = current();
+    let mut is_missing = false;
+    // SAFETY: catalog look-ups inside a transaction, which answer for what is not there instead of raising an error.
+    unsafe {
+        let schema = pg_sys::get_rel_namespace(table);
+        if schema == pg_sys::InvalidOid || !may_use_schema(schema, role) {
+            return false;
+        }
+        pg_sys::pg_class_aclcheck_ext(table, role, SELECT, &mut is_missing) == pg_sys::AclResult::ACLCHECK_OK
+            || columns.iter().all(|number| {
+                *number > 0
+                    && pg_sys::pg_attribute_aclcheck_ext(table, *number, role, SELECT, &mut is_missing)
+                        == pg_sys::AclResult::ACLCHECK_OK
+            })
+    }
+}
+
+/// # Safety
+/// `schema` must exist, and a transaction be open.
+unsafe fn may_use_schema(schema: pg_sys::Oid, role: pg_sys::Oid) -> bool {
+    const USAGE: pg_sys::AclMode = pg_sys::ACL_USAGE as pg_sys::AclMode;
+    // SAFETY: by the caller's promise.
+    unsafe {
+        #[cfg(feature = "pg15")]
+        let result = pg_sys::pg_namespace_aclcheck(schema, role, USAGE);
+        #[cfg(not(feature = "pg15"))]
+        let result = pg_sys::object_aclcheck(pg_sys::NamespaceRelationId, schema, role, USAGE);
+        result == pg_sys::AclResult::ACLCHECK_OK
+    }
+}
+
 /// The name of a role, for messages and for the records of runs.
 pub fn name(role: pg_sys::Oid) -> String {
     // SAFETY: with noerr = true the result is NULL or a palloc'd string.

@@ -123,11 +123,19 @@ impl<'c> Spi<'c> {
         self.execute(Mode::Write, sql, args, relation);
     }
 
+    /// Runs a statement with its own kept plan and returns its rows.
+    pub fn query_kept(&self, mode: Mode, statement: &Statement, args: &[Arg<'_>]) -> Rows<'c> {
+        self.execute_plan(mode, statement.plan(args), args, &statement.sql)
+    }
+
     fn execute(&self, mode: Mode, sql: &str, args: &[Arg<'_>], relation: pg_sys::Oid) -> Rows<'c> {
-        let plan = kept_plan(sql, args, relation);
+        self.execute_plan(mode, kept_plan(sql, args, relation), args, sql)
+    }
+
+    fn execute_plan(&self, mode: Mode, plan: pg_sys::SPIPlanPtr, args: &[Arg<'_>], sql: &str) -> Rows<'c> {
         let (mut values, nulls) = values(args);
         // SAFETY: plan is live (kept), and values and nulls have as many entries as the plan has arguments, since it
-        // is found by its argument types.
+        // was prepared for their types.
         let code =
             unsafe { pg_sys::SPI_execute_plan(plan, values.as_mut_ptr(), nulls.as_ptr(), mode == Mode::Read, 0) };
         self.result(code, sql)
@@ -170,6 +178,53 @@ impl<'c> Spi<'c> {
     }
 }
 
+/// A statement whose plan is made at its first use and kept until it is dropped.
+pub struct Statement {
+    sql: String,
+    plan: Cell<pg_sys::SPIPlanPtr>,
+    types: RefCell<Vec<pg_sys::Oid>>,
+}
+
+impl Statement {
+    /// A statement that was not run yet.
+    pub fn new(sql: String) -> Self {
+        Self { sql, plan: Cell::new(std::ptr::null_mut()), types: RefCell::default() }
+    }
+
+    fn plan(&self, args: &[Arg<'_>]) -> pg_sys::SPIPlanPtr {
+        let same_types = self.types.borrow().iter().copied().eq(args.iter().map(DatumWithOid::oid));
+        if self.plan.get().is_null() || !same_types {
+            let plan = prepare(&self.sql, args);
+            self.free();
+            self.plan.set(plan);
+            self.types.replace(args.iter().map(DatumWithOid::oid).collect());
+        }
+        self.plan.get()
+    }
+
+    fn free(&self) {
+        let plan = self.plan.replace(std::ptr::null_mut());
+        // While an error unwinds, PostgreSQL may be in a state where we must not; the plan is then never freed.
+        if !plan.is_null() && !std::thread::panicking() {
+            // SAFETY: kept by `prepare`, in no other place, and not in execution, since whoever executes it borrows
+            // `self`. A portal opened from it holds its own reference on the part it runs.
+            unsafe { pg_sys::SPI_freeplan(plan) };
+        }
+    }
+}
+
+impl Drop for Statement {
+    fn drop(&mut self) {
+        self.free();
+    }
+}
+
+impl std::fmt::Debug for Statement {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.sql)
+    }
+}
+
 /// An open cursor.
 pub struct Cursor<'c> {
     portal: pg_sys::Portal,
@@ -200,13 +255,7 @@ fn kept_plan(sql: &str, args: &[Arg<'_>], relation: pg_sys::Oid) -> pg_sys::SPIP
         if let Some(plan) = plans.borrow().get(&key) {
             return *plan;
         }
-        let text = CString::new(sql).expect("SQL text has no NUL");
-        let mut oids: Vec<pg_sys::Oid> = args.iter().map(DatumWithOid::oid).collect();
-        // SAFETY: text is NUL-terminated, oids has args.len() entries.
-        let plan = unsafe { pg_sys::SPI_prepare(text.as_ptr(), args.len() as i32, oids.as_mut_ptr()) };
-        assert!(!plan.is_null(), "SPI_prepare failed at: {sql}");
-        // SAFETY: a fresh plan, kept once.
-        unsafe { pg_sys::SPI_keepplan(plan) };
+        let plan = prepare(sql, args);
         let mut plans = plans.borrow_mut();
         // In the outermost connection no statement of ours is being executed; deeper, one is, and its plan must stay.
         if plans.len() >= MAX_PLANS && DEPTH.get() == 1 {
@@ -219,6 +268,19 @@ fn kept_plan(sql: &str, args: &[Arg<'_>], relation: pg_sys::Oid) -> pg_sys::SPIP
         plans.insert(key, plan);
         plan
     })
+}
+
+/// A plan that stays until it is freed.
+fn prepare(sql: &str, args: &[Arg<'_>]) -> pg_sys::SPIPlanPtr {
+    let text = CString::new(sql).expect("SQL text has no NUL");
+    let mut oids: Vec<pg_sys::Oid> = args.iter().map(DatumWithOid::oid).collect();
+    // SAFETY: text is NUL-terminated, oids has args.len() entries; the fresh plan is kept once.
+    unsafe {
+        let plan = pg_sys::SPI_prepare(text.as_ptr(), args.len() as i32, oids.as_mut_ptr());
+        assert!(!plan.is_null(), "SPI_prepare failed at: {sql}");
+        pg_sys::SPI_keepplan(plan);
+        plan
+    }
 }
 
 fn values(args: &[Arg<'_>]) -> (Vec<pg_sys::Datum>, Vec<std::ffi::c_char>) {
@@ -302,5 +364,19 @@ impl Row<'_> {
     /// As [`Row::get`], for a column that cannot be NULL.
     pub fn need<T: FromDatum + IntoDatum>(&self, column: usize) -> T {
         self.get(column).unwrap_or_else(|| panic!("column {column} is null"))
+    }
+
+    /// The column of that name; `None` for NULL. Its SQL type must be `T`'s.
+    pub fn named<T: FromDatum + IntoDatum>(&self, column: &str) -> Option<T> {
+        let name = CString::new(column).expect("column names have no NUL");
+        // SAFETY: the row's descriptor lives as long as its rows; the name is NUL-terminated.
+        let number = unsafe { pg_sys::SPI_fnumber((*self.table).tupdesc, name.as_ptr()) };
+        assert!(number > 0, "no column \"{column}\"");
+        self.get(number as usize)
+    }
+
+    /// As [`Row::named`], for a column that cannot be NULL.
+    pub fn need_named<T: FromDatum + IntoDatum>(&self, column: &str) -> T {
+        self.named(column).unwrap_or_else(|| panic!("column \"{column}\" is null"))
     }
 }

@@ -6,13 +6,6 @@ use crate::provider::options;
 use pgrx::pg_sys;
 use std::collections::BTreeMap;
 
-/// pgvector's type, its schema (quoted) and its version.
-pub const VECTOR_EXTENSION: &str = "SELECT t.oid, pg_catalog.quote_ident(n.nspname), e.extversion
-     FROM pg_catalog.pg_extension e
-     JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace
-     JOIN pg_catalog.pg_type t ON t.typnamespace = n.oid AND t.typname = 'vector'
-     WHERE e.extname = 'vector'";
-
 /// A foreign server as one role sees it.
 pub struct ProviderRow {
     /// Whether it is of the wrapper `rag_provider`.

@@ -1,21 +1,43 @@
-//! What is registered: collections, and who may read or change them.
+//! What is registered: collections, the facts about their tables, and who may read or change them.
+//!
+//! Everything here is read once and kept by the process until it changes; see [`cache`]. Rights are asked for anew each
+//! time.
 
+#[allow(clippy::result_large_err)]
+mod api;
+mod cache;
+mod collection;
+mod facts;
+mod generation;
+mod key;
 pub mod statements;
+mod vectors;
 
-use self::statements::Collection;
+pub use cache::{all, by_id, by_name};
+pub use collection::Collection;
+pub use facts::Column;
+pub use generation::{Generation, Recipe};
+pub use key::Key;
+pub use vectors::{Embedding, MAX_DIMENSIONS, Vectors};
+
 use crate::error::{Error, Result};
 use crate::pg::role;
+use crate::pg::spi::quote;
+use std::rc::Rc;
 
 /// The collection of that name, if the current role may read it.
-pub fn readable_collection(name: &str) -> Result<Collection> {
-    let found = existing_collection(name)?;
-    if !found.may_read {
+///
+/// # Errors
+/// 42704 there is none, 42501 the role may not read its source.
+pub fn readable(name: &str) -> Result<Rc<Collection>> {
+    let found = existing(name)?;
+    if !found.source.is_readable() {
         return Err(Error::denied(
             format!("permission denied for collection \"{name}\""),
             format!(
                 "GRANT SELECT ON {} TO {}; lets the role read and search its rows.",
-                found.source_name,
-                crate::pg::spi::quote(&role::name(role::current()))
+                found.source.name,
+                quote(&role::name(role::current()))
             ),
         ));
     }
@@ -23,8 +45,11 @@ pub fn readable_collection(name: &str) -> Result<Collection> {
 }
 
 /// The collection of that name, whoever may read it.
-pub fn existing_collection(name: &str) -> Result<Collection> {
-    statements::by_name(name, role::current()).ok_or_else(|| {
+///
+/// # Errors
+/// 42704 there is none.
+pub fn existing(name: &str) -> Result<Rc<Collection>> {
+    by_name(name).ok_or_else(|| {
         Error::undefined(
             format!("collection \"{}\" does not exist", crate::provider::excerpt(name)),
             "Create it with rag.create_collection(...), or see rag.collections.",
@@ -32,21 +57,21 @@ pub fn existing_collection(name: &str) -> Result<Collection> {
     })
 }
 
-/// The named collection, or all the current role may read.
-pub fn readable_collections(name: Option<&str>) -> Result<Vec<Collection>> {
-    match name {
-        Some(name) => Ok(vec![readable_collection(name)?]),
-        None => Ok(statements::all(role::current()).into_iter().filter(|c| c.may_read).collect()),
-    }
+/// All collections the current role may read, by name.
+pub fn all_readable() -> Vec<Rc<Collection>> {
+    all().into_iter().filter(|c| c.source.is_readable()).collect()
 }
 
-/// The error for somebody who is not a collection's owner.
+/// Checks that the current role owns a collection's source.
+///
+/// # Errors
+/// 42501 it does not.
 pub fn must_own(c: &Collection) -> Result<()> {
-    if role::is_superuser() || role::has_privileges_of(c.owner) {
+    if role::is_superuser() || role::has_privileges_of(c.source.owner) {
         return Ok(());
     }
     Err(Error::denied(
-        format!("must be owner of {} to change collection \"{}\"", c.source_name, c.name),
-        format!("Ask {} or a superuser.", role::name(c.owner)),
+        format!("must be owner of {} to change collection \"{}\"", c.source.name, c.name),
+        format!("Ask {} or a superuser.", role::name(c.source.owner)),
     ))
 }

@@ -4,10 +4,10 @@ use super::statements::{self, Candidate, Exact, VisibleRow};
 use crate::error::{Error, Result};
 use crate::pg::{role, spi};
 use crate::provider::{self, ModelName};
-use crate::registry::readable_collections;
-use crate::registry::statements::Collection;
+use crate::registry::{self, Collection};
 use pgrx::PgSqlErrorCode;
 use std::collections::HashMap;
+use std::rc::Rc;
 
 /// One chunk found.
 #[derive(Debug, Clone)]
@@ -80,12 +80,13 @@ pub fn by_text(query: &str, collection: Option<&str>, wanted: Wanted) -> Result<
 
 /// The named collection, or all the role may read. Of all, those that cannot be searched now are left out with a
 /// warning: somebody else's broken table must not keep a role from searching its own.
-pub fn usable_collections(name: Option<&str>) -> Result<Vec<Collection>> {
-    let mut collections = readable_collections(name)?;
-    if name.is_some() {
-        collections[0].check()?;
-        return Ok(collections);
+pub fn usable_collections(name: Option<&str>) -> Result<Vec<Rc<Collection>>> {
+    if let Some(name) = name {
+        let c = registry::readable(name)?;
+        c.check()?;
+        return Ok(vec![c]);
     }
+    let mut collections = registry::all_readable();
     collections.retain(|c| match c.check() {
         Ok(()) => true,
         Err(e) => {
@@ -98,10 +99,12 @@ pub fn usable_collections(name: Option<&str>) -> Result<Vec<Collection>> {
 
 /// Several searches at once, each a collection's place and a text: every model is asked once for all its texts.
 /// Where one of several models cannot be asked, its collections give nothing, with a warning.
-pub fn by_texts(collections: &[Collection], searches: &[(usize, &str)], wanted: Wanted) -> Result<Vec<Vec<Found>>> {
+pub fn by_texts(collections: &[Rc<Collection>], searches: &[(usize, &str)], wanted: Wanted) -> Result<Vec<Vec<Found>>> {
     let mut by_model: HashMap<(&str, i32), Vec<&str>> = HashMap::new();
     for &(c, query) in searches {
-        let texts = by_model.entry((&collections[c].embedding_model, collections[c].dimensions)).or_default();
+        let texts = by_model
+            .entry((&collections[c].generation.model, collections[c].vectors.embedding.dimensions))
+            .or_default();
         if !texts.contains(&query) {
             texts.push(query);
         }
@@ -131,7 +134,7 @@ pub fn by_texts(collections: &[Collection], searches: &[(usize, &str)], wanted: 
         .iter()
         .map(|&(c, query)| {
             let collection = &collections[c];
-            let key = (collection.embedding_model.as_str(), collection.dimensions, query);
+            let key = (collection.generation.model.as_str(), collection.vectors.embedding.dimensions, query);
             match vectors.get(&key) {
                 Some(vector) => Ok(one(collection, vector, wanted)),
                 None => Ok(vec![]),
@@ -152,15 +155,15 @@ pub fn by_vector(query: &[f32], collection: Option<&str>, wanted: Wanted) -> Res
     match collection {
         Some(_) => {
             let c = &collections[0];
-            if c.dimensions as usize != query.len() {
+            if c.vectors.embedding.dimensions as usize != query.len() {
                 return Err(Error::new(
                     PgSqlErrorCode::ERRCODE_DATA_EXCEPTION,
-                    format!("different vector dimensions {} and {}", query.len(), c.dimensions),
-                    format!("Embed the query with the collection's model, {}.", c.embedding_model),
+                    format!("different vector dimensions {} and {}", query.len(), c.vectors.embedding.dimensions),
+                    format!("Embed the query with the collection's model, {}.", c.generation.model),
                 ));
             }
         }
-        None => collections.retain(|c| c.dimensions as usize == query.len()),
+        None => collections.retain(|c| c.vectors.embedding.dimensions as usize == query.len()),
     }
     let mut found: Vec<Found> = collections.iter().flat_map(|c| one(c, query, wanted)).collect();
     best(&mut found, wanted.k);

@@ -1,10 +1,9 @@
 //! Retrieval: candidates with the owner's rights, then what the invoking role may see of them.
 
-use crate::pg::catalog;
 use crate::pg::role::{self, ActingAs, Settings};
 use crate::pg::spi::{self, Cursor, Mode, Rows, arg, quote};
 use crate::pg::vector::Vector;
-use crate::registry::statements::{Collection, MAX_VECTOR_INDEX};
+use crate::registry::{Collection, Column};
 
 /// A chunk near the query, not yet checked for visibility.
 #[derive(Debug, Clone)]
@@ -35,18 +34,16 @@ pub struct VisibleRow {
 }
 
 fn distance(c: &Collection) -> String {
-    let (schema, _) = catalog::vector_schema();
-    let query = if c.dimensions <= MAX_VECTOR_INDEX { "$1".to_owned() } else { format!("$1::{schema}.halfvec") };
-    format!("c.embedding OPERATOR({schema}.<=>) {query}")
+    c.vectors.distance("c", "$1")
 }
 
 fn candidates_sql(c: &Collection, order: &str) -> String {
     format!(
         "SELECT {key}::pg_catalog.text, c.chunk, c.content, {distance}, c.source_xmin, c.source_hash
          FROM {table} c ORDER BY {order}",
-        key = c.key_object("c", &c.chunk_key_columns),
+        key = c.key.object("c", &c.vectors.key_columns),
         distance = distance(c),
-        table = c.chunk_table,
+        table = c.vectors.table_name,
     )
 }
 
@@ -67,7 +64,7 @@ fn read(rows: &Rows<'_>) -> Vec<Candidate> {
 /// The `limit` nearest chunks by the HNSW index.
 pub fn nearest(c: &Collection, query: &[f32], limit: usize) -> Vec<Candidate> {
     let sql = format!("{} LIMIT $2", candidates_sql(c, &distance(c)));
-    let _acting = ActingAs::restricted(c.owner);
+    let _acting = ActingAs::restricted(c.source.owner);
     let settings = Settings::new();
     // pgvector looks at hnsw.ef_search candidates (40 by default) and, with iterative scans, goes on from there.
     let ef_search: usize = role::setting("hnsw.ef_search").and_then(|v| v.parse().ok()).unwrap_or(40);
@@ -91,8 +88,8 @@ impl<'c> Exact<'c> {
     pub fn open(s: &spi::Spi<'c>, c: &Collection, query: &[f32]) -> Self {
         // Adding zero keeps the planner from the index, whose scans end after hnsw.max_scan_tuples.
         let order = format!("({}) OPERATOR(pg_catalog.+) 0::pg_catalog.float8", distance(c));
-        let _acting = ActingAs::restricted(c.owner);
-        Self { cursor: s.cursor(&candidates_sql(c, &order), &[arg(Vector(query.to_vec()))]), owner: c.owner }
+        let _acting = ActingAs::restricted(c.source.owner);
+        Self { cursor: s.cursor(&candidates_sql(c, &order), &[arg(Vector(query.to_vec()))]), owner: c.source.owner }
     }
 
     /// The next candidates; none at the end.
@@ -114,29 +111,24 @@ impl<'c> Exact<'c> {
 /// rely; every name here is qualified. Where none does, every row is visible to those who may read the table, and it
 /// runs as the owner: no code attached to somebody's table runs with the rights of whoever searches.
 pub fn visible(c: &Collection, candidates: &[Candidate]) -> Vec<Option<VisibleRow>> {
-    let guarded = role::is_under_row_security(c.source);
-    let _acting = if guarded { ActingAs::guarded_self() } else { ActingAs::restricted(c.owner) };
+    let guarded = role::is_under_row_security(c.source.table);
+    let _acting = if guarded { ActingAs::guarded_self() } else { ActingAs::restricted(c.source.owner) };
     // The row version is quicker to compare, but a role may have been granted some columns only, which system columns
     // never are.
     let same_version = if guarded { "false" } else { "s.xmin OPERATOR(pg_catalog.=) u.xmin" };
-    // By the type's output function: a cast could be somebody's code.
-    let output = |name: &str| {
-        format!("CASE WHEN s.{name} IS NOT NULL THEN pg_catalog.format('%s', s.{name}) END", name = quote(name))
-    };
-    let text = |column: &Option<String>| match column {
-        Some(name) => output(name),
+    let text = |column: &Option<Column>| match column {
+        Some(column) => column.output("s"),
         None => "NULL::pg_catalog.text".to_owned(),
     };
-    let metadata = if c.metadata_columns.is_empty() {
+    let metadata = if c.metadata.is_empty() {
         "NULL::pg_catalog.text".to_owned()
     } else {
         let pairs: Vec<String> = c
-            .metadata_columns
+            .metadata
             .iter()
-            .zip(&c.metadata_is_plain)
-            .map(|(name, plain)| {
-                let value = if *plain { format!("s.{}", quote(name)) } else { output(name) };
-                format!("{}, {value}", pgrx::spi::quote_literal(name))
+            .map(|column| {
+                let value = if column.is_built_in { format!("s.{}", quote(&column.name)) } else { column.output("s") };
+                format!("{}, {value}", pgrx::spi::quote_literal(&column.name))
             })
             .collect();
         format!("pg_catalog.jsonb_build_object({})::pg_catalog.text", pairs.join(", "))
@@ -148,11 +140,11 @@ pub fn visible(c: &Collection, candidates: &[Candidate]) -> Vec<Option<VisibleRo
          CROSS JOIN LATERAL {record}
          JOIN {source} s ON {join}
          WHERE {same_version} OR {hash} OPERATOR(pg_catalog.=) u.hash",
-        title = text(&c.title_column),
-        link = text(&c.link_column),
-        record = c.key_record("u.key::pg_catalog.jsonb", "k"),
-        source = c.source_name,
-        join = c.key_join("s", &c.key_columns, "k", &c.key_columns),
+        title = text(&c.title),
+        link = text(&c.link),
+        record = c.key.record("u.key::pg_catalog.jsonb", "k"),
+        source = c.source.name,
+        join = c.key.join("s", &c.key.columns, "k", &c.key.columns),
         hash = c.content_hash("s"),
     );
     let keys: Vec<String> = candidates.iter().map(|c| c.key.clone()).collect();

@@ -6,7 +6,8 @@
 
 use crate::pg::spi::quote;
 use crate::pg::trigger::Event;
-use crate::registry::statements::{Collection, columns};
+use crate::registry::Collection;
+use crate::registry::statements::columns;
 use pgrx::spi::quote_literal;
 
 const EVENTS: [(Event, &str, &str); 4] = [
@@ -52,7 +53,7 @@ fn replica(word: &str) -> String {
 }
 
 fn create_trigger(c: &Collection, word: &str, keyword: &str, level: &str, enable: &str) -> String {
-    let source = &c.source_name;
+    let source = &c.source.name;
     let name = trigger_name(c, word);
     let argument = quote_literal(c.id.to_string());
     format!(
@@ -66,13 +67,13 @@ pub fn drop_triggers(c: &Collection) -> String {
     EVENTS
         .iter()
         .flat_map(|(_, word, _)| [(*word).to_owned(), replica(word)])
-        .map(|word| format!("DROP TRIGGER IF EXISTS {} ON {};\n", trigger_name(c, &word), c.source_name))
+        .map(|word| format!("DROP TRIGGER IF EXISTS {} ON {};\n", trigger_name(c, &word), c.source.name))
         .collect()
 }
 
 /// `ROW(alias.a, alias.b)::record`: compared by its bytes, so that types without equality (json, point) work too.
 fn image(alias: &str, c: &Collection) -> String {
-    let watched: Vec<String> = c.content_columns.iter().chain(&c.title_column).cloned().collect();
+    let watched: Vec<String> = c.content.iter().chain(&c.title).map(|column| column.name.clone()).collect();
     format!("ROW({})::pg_catalog.record", columns(alias, &watched))
 }
 
@@ -80,19 +81,19 @@ fn image(alias: &str, c: &Collection) -> String {
 pub fn statement_sql(c: &Collection, event: Event) -> String {
     let insert = "INSERT INTO rag_internal.queue (collection, key)";
     match event {
-        Event::Insert => format!("{insert} SELECT $1, {} FROM rag_new n", c.key_object("n", &c.key_columns)),
-        Event::Delete => format!("{insert} SELECT $1, {} FROM rag_old o", c.key_object("o", &c.key_columns)),
+        Event::Insert => format!("{insert} SELECT $1, {} FROM rag_new n", c.key.object("n", &c.key.columns)),
+        Event::Delete => format!("{insert} SELECT $1, {} FROM rag_old o", c.key.object("o", &c.key.columns)),
         Event::Truncate => format!("{insert} VALUES ($1, NULL)"),
         Event::Update => {
-            let first = quote(&c.key_columns[0]);
+            let first = quote(&c.key.columns[0]);
             format!(
                 "{insert} SELECT $1, CASE WHEN n.{first} IS NULL THEN {old_key} ELSE {new_key} END
                  FROM rag_new n FULL JOIN rag_old o ON {same}
                  WHERE n.{first} IS NULL OR o.{first} IS NULL
                     OR {new_image} OPERATOR(pg_catalog.*<>) {old_image}",
-                old_key = c.key_object("o", &c.key_columns),
-                new_key = c.key_object("n", &c.key_columns),
-                same = c.key_join("n", &c.key_columns, "o", &c.key_columns),
+                old_key = c.key.object("o", &c.key.columns),
+                new_key = c.key.object("n", &c.key.columns),
+                same = c.key.join("n", &c.key.columns, "o", &c.key.columns),
                 new_image = image("n", c),
                 old_image = image("o", c),
             )
@@ -103,7 +104,7 @@ pub fn statement_sql(c: &Collection, event: Event) -> String {
 /// What a row-level trigger runs; $1 is the collection's id, then come the old row, the new row, or both.
 pub fn row_sql(c: &Collection, event: Event) -> String {
     let insert = "INSERT INTO rag_internal.queue (collection, key)";
-    let key = |alias: &str| c.key_object(alias, &c.key_columns);
+    let key = |alias: &str| c.key.object(alias, &c.key.columns);
     match event {
         Event::Insert => format!("{insert} SELECT $1, {} FROM (SELECT ($2).*) n", key("n")),
         Event::Delete => format!("{insert} SELECT $1, {} FROM (SELECT ($2).*) o", key("o")),

@@ -3,7 +3,8 @@
 use crate::pg::role::ActingAs;
 use crate::pg::spi::{self, Mode, arg, quote};
 use crate::pg::vector::Vector;
-use crate::registry::statements::{Collection, columns};
+use crate::registry::Collection;
+use crate::registry::statements::columns;
 
 /// A source row as the worker needs it.
 #[derive(Debug, Clone, Default)]
@@ -59,7 +60,7 @@ fn keys(c: &Collection) -> String {
     format!(
         "pg_catalog.unnest($1::pg_catalog.text[]) WITH ORDINALITY AS u (key, place)
          CROSS JOIN LATERAL {}",
-        c.key_record("u.key::pg_catalog.jsonb", "k")
+        c.key.record("u.key::pg_catalog.jsonb", "k")
     )
 }
 
@@ -77,10 +78,10 @@ pub fn fitting(c: &Collection, wanted: &[String], bytes: i64) -> usize {
         "SELECT u.place::pg_catalog.int4, {size} FROM {keys} JOIN {source} s ON {join} ORDER BY 1",
         size = sizes.join(" + "),
         keys = keys(c),
-        source = c.source_name,
-        join = c.key_join("s", &c.key_columns, "k", &c.key_columns),
+        source = c.source.name,
+        join = c.key.join("s", &c.key.columns, "k", &c.key.columns),
     );
-    let _acting = ActingAs::restricted(c.owner);
+    let _acting = ActingAs::restricted(c.source.owner);
     spi::connect(|s| {
         let mut total = 0;
         for row in s.query(Mode::Write, &sql, &[arg(wanted.to_vec())]).iter() {
@@ -96,26 +97,26 @@ pub fn fitting(c: &Collection, wanted: &[String], bytes: i64) -> usize {
 /// Reads source rows by key; the result has one entry for each key, in order.
 pub fn source_rows(c: &Collection, wanted: &[String]) -> Vec<SourceRow> {
     let mut content = c.content_as_text("s");
-    content.extend(c.title_column.iter().map(|name| format!("s.{}::pg_catalog.text", quote(name))));
+    content.extend(c.title.iter().map(|title| format!("s.{}::pg_catalog.text", quote(&title.name))));
     let sql = format!(
         "SELECT u.place::pg_catalog.int4, {key}::pg_catalog.text, s.xmin, {hash}, {content}
          FROM {keys} JOIN {source} s ON {join}",
-        key = c.key_object("s", &c.key_columns),
+        key = c.key.object("s", &c.key.columns),
         hash = c.content_hash("s"),
         content = content.join(", "),
         keys = keys(c),
-        source = c.source_name,
-        join = c.key_join("s", &c.key_columns, "k", &c.key_columns),
+        source = c.source.name,
+        join = c.key.join("s", &c.key.columns, "k", &c.key.columns),
     );
     let mut found = vec![SourceRow::default(); wanted.len()];
-    let n = c.content_columns.len();
-    let _acting = ActingAs::restricted(c.owner);
+    let n = c.content.len();
+    let _acting = ActingAs::restricted(c.source.owner);
     spi::connect(|s| {
         for row in s.query(Mode::Write, &sql, &[arg(wanted.to_vec())]).iter() {
             let place = row.need::<i32>(1) as usize - 1;
             found[place] = SourceRow {
                 content: (0..n).map(|i| row.get(i + 5)).collect(),
-                title: if c.title_column.is_some() { row.get(n + 5) } else { None },
+                title: if c.title.is_some() { row.get(n + 5) } else { None },
                 exists: true,
                 key: row.need(2),
                 xmin: row.get(3),
@@ -132,10 +133,10 @@ pub fn stored(c: &Collection, wanted: &[String]) -> Vec<StoredChunk> {
         "SELECT u.place::pg_catalog.int4, c.chunk, c.content_hash, c.embedding::pg_catalog.float4[]
          FROM {keys} JOIN {table} c ON {join}",
         keys = keys(c),
-        table = c.chunk_table,
-        join = c.key_join("c", &c.chunk_key_columns, "k", &c.key_columns),
+        table = c.vectors.table_name,
+        join = c.key.join("c", &c.vectors.key_columns, "k", &c.key.columns),
     );
-    let _acting = ActingAs::restricted(c.owner);
+    let _acting = ActingAs::restricted(c.source.owner);
     spi::connect(|s| {
         s.query(Mode::Write, &sql, &[arg(wanted.to_vec())])
             .iter()
@@ -156,11 +157,11 @@ pub fn remove_above(c: &Collection, rows: &[String], keep: &[i32]) {
             ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.int4[])) AS u (key, keep)
             CROSS JOIN LATERAL {record}
          WHERE {join} AND c.chunk > u.keep",
-        table = c.chunk_table,
-        record = c.key_record("u.key::pg_catalog.jsonb", "k"),
-        join = c.key_join("c", &c.chunk_key_columns, "k", &c.key_columns),
+        table = c.vectors.table_name,
+        record = c.key.record("u.key::pg_catalog.jsonb", "k"),
+        join = c.key.join("c", &c.vectors.key_columns, "k", &c.key.columns),
     );
-    let _acting = ActingAs::restricted(c.owner);
+    let _acting = ActingAs::restricted(c.source.owner);
     spi::connect(|s| s.run(&sql, &[arg(rows.to_vec()), arg(keep.to_vec())]));
 }
 
@@ -169,7 +170,7 @@ pub fn write(c: &Collection, model: &str, chunks: Vec<NewChunk>) {
     if chunks.is_empty() {
         return;
     }
-    let key_names = c.chunk_key_columns.iter().map(|n| quote(n)).collect::<Vec<_>>().join(", ");
+    let key_names = c.vectors.key_columns.iter().map(|n| quote(n)).collect::<Vec<_>>().join(", ");
     let sql = format!(
         "INSERT INTO {table} ({key_names}, chunk, content, content_hash, model, source_xmin, source_hash, embedding)
          SELECT {key_values}, u.chunk, u.content, u.hash, $2, u.source_xmin, u.source_hash, u.embedding::{vector}
@@ -183,10 +184,10 @@ pub fn write(c: &Collection, model: &str, chunks: Vec<NewChunk>) {
          SET content = EXCLUDED.content, content_hash = EXCLUDED.content_hash,
              model = EXCLUDED.model, embedding = EXCLUDED.embedding,
              source_xmin = EXCLUDED.source_xmin, source_hash = EXCLUDED.source_hash",
-        table = c.chunk_table,
-        key_values = columns("k", &c.key_columns),
-        vector = c.vector_type(),
-        record = c.key_record("u.key::pg_catalog.jsonb", "k"),
+        table = c.vectors.table_name,
+        key_values = columns("k", &c.key.columns),
+        vector = c.vectors.embedding.sql_type(),
+        record = c.key.record("u.key::pg_catalog.jsonb", "k"),
     );
     let mut parts = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut versions = (Vec::new(), Vec::new());
@@ -209,26 +210,26 @@ pub fn write(c: &Collection, model: &str, chunks: Vec<NewChunk>) {
         arg(versions.0),
         arg(versions.1),
     ];
-    let _acting = ActingAs::restricted(c.owner);
+    let _acting = ActingAs::restricted(c.source.owner);
     spi::connect(|s| s.run(&sql, &args));
 }
 
 /// Waits until DDL that queued a comparison has come to its end. At commit its queue entry is visible a moment before other
 /// processes learn that the table has other partitions; its lock is given up after that.
 pub fn settle(c: &Collection) {
-    let _acting = ActingAs::restricted(c.owner);
-    spi::connect(|s| s.utility(&format!("LOCK TABLE ONLY {} IN SHARE UPDATE EXCLUSIVE MODE", c.source_name)));
+    let _acting = ActingAs::restricted(c.source.owner);
+    spi::connect(|s| s.utility(&format!("LOCK TABLE ONLY {} IN SHARE UPDATE EXCLUSIVE MODE", c.source.name)));
 }
 
 /// Removes the chunks whose row is gone.
 pub fn remove_orphans(c: &Collection) {
     let sql = format!(
         "DELETE FROM {table} c WHERE NOT EXISTS (SELECT FROM {source} s WHERE {join})",
-        table = c.chunk_table,
-        source = c.source_name,
-        join = c.key_join("s", &c.key_columns, "c", &c.chunk_key_columns),
+        table = c.vectors.table_name,
+        source = c.source.name,
+        join = c.key.join("s", &c.key.columns, "c", &c.vectors.key_columns),
     );
-    let _acting = ActingAs::restricted(c.owner);
+    let _acting = ActingAs::restricted(c.source.owner);
     spi::connect(|s| s.run(&sql, &[]));
 }
 
@@ -243,9 +244,9 @@ pub fn confirm(c: &Collection, rows: &[(String, pgrx::pg_sys::TransactionId, i64
                          pg_catalog.unnest($3::pg_catalog.int8[])) AS u (key, source_xmin, source_hash)
               CROSS JOIN LATERAL {record}
          WHERE {join} AND c.source_hash <> u.source_hash",
-        table = c.chunk_table,
-        record = c.key_record("u.key::pg_catalog.jsonb", "k"),
-        join = c.key_join("c", &c.chunk_key_columns, "k", &c.key_columns),
+        table = c.vectors.table_name,
+        record = c.key.record("u.key::pg_catalog.jsonb", "k"),
+        join = c.key.join("c", &c.vectors.key_columns, "k", &c.key.columns),
     );
     let (mut keys, mut versions, mut hashes) = (Vec::new(), Vec::new(), Vec::new());
     for (key, xmin, hash) in rows {
@@ -253,6 +254,6 @@ pub fn confirm(c: &Collection, rows: &[(String, pgrx::pg_sys::TransactionId, i64
         versions.push(*xmin);
         hashes.push(*hash);
     }
-    let _acting = ActingAs::restricted(c.owner);
+    let _acting = ActingAs::restricted(c.source.owner);
     spi::connect(|s| s.run(&sql, &[arg(keys), arg(versions), arg(hashes)]));
 }

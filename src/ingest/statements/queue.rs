@@ -4,7 +4,7 @@ use crate::pg::role::{ActingAs, Settings};
 use crate::pg::spi::{self, Mode, arg};
 use crate::pg::trigger::{Event, TriggerCall};
 use crate::pg::xact;
-use crate::registry::statements::Collection;
+use crate::registry::Collection;
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -64,17 +64,17 @@ pub fn queue_all(c: &Collection) {
 
 /// Queues the rows of a collection's source that have no chunk, as its owner.
 pub fn queue_missing(c: &Collection) {
-    let same = c.key_join("s", &c.key_columns, "c", &c.chunk_key_columns);
-    queue_where(c, &format!("NOT EXISTS (SELECT FROM {} c WHERE {same})", c.chunk_table));
+    let same = c.key.join("s", &c.key.columns, "c", &c.vectors.key_columns);
+    queue_where(c, &format!("NOT EXISTS (SELECT FROM {} c WHERE {same})", c.vectors.table_name));
 }
 
 fn queue_where(c: &Collection, condition: &str) {
     let sql = format!(
         "INSERT INTO rag_internal.queue (collection, key) SELECT $1, {} FROM {} s WHERE {condition}",
-        c.key_object("s", &c.key_columns),
-        c.source_name
+        c.key.object("s", &c.key.columns),
+        c.source.name
     );
-    let _acting = ActingAs::restricted(c.owner);
+    let _acting = ActingAs::restricted(c.source.owner);
     let _capturing = Capturing::begin(c.id);
     spi::connect(|s| s.run(&sql, &[arg(c.id)]));
 }
@@ -83,8 +83,8 @@ fn queue_where(c: &Collection, condition: &str) {
 pub fn belongs_to(c: &Collection, relation: pgrx::pg_sys::Oid) -> bool {
     const SQL: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_partition_ancestors($2::pg_catalog.regclass) a (relid)
         WHERE a.relid = $1::pg_catalog.regclass)";
-    c.source == relation
-        || spi::connect(|s| s.query(Mode::Read, SQL, &[arg(c.source), arg(relation)]).one().unwrap_or(false))
+    c.source.table == relation
+        || spi::connect(|s| s.query(Mode::Read, SQL, &[arg(c.source.table), arg(relation)]).one().unwrap_or(false))
 }
 
 /// One entry of the queue.

@@ -1,0 +1,81 @@
+//! A registered collection.
+
+use super::facts::{Column, Source};
+use super::{Generation, Key, Vectors};
+use crate::pg::spi::Statement;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// A collection as registered, with the facts of the tables it names. What it says holds while nobody alters them: it
+/// is handed out by this room's look-ups, and not to be kept from one statement to the next.
+#[derive(Debug)]
+pub struct Collection {
+    /// Number of the collection.
+    pub id: i32,
+    /// Name, as people give it.
+    pub name: String,
+    /// What it is about, if its owner said so.
+    pub description: Option<String>,
+    /// Whether the worker noted an error.
+    pub has_error: bool,
+    /// The table whose rows are searched.
+    pub source: Source,
+    /// The source's primary key.
+    pub key: Key,
+    /// Columns whose text is chunked and embedded; at least one.
+    pub content: Vec<Column>,
+    /// Column shown as title and embedded with each chunk.
+    pub title: Option<Column>,
+    /// Column shown as link.
+    pub link: Option<Column>,
+    /// Columns returned as metadata.
+    pub metadata: Vec<Column>,
+    /// The generation that is serving.
+    pub generation: Generation,
+    /// Its vectors.
+    pub vectors: Vectors,
+    /// Statements made from all of this.
+    pub(super) statements: RefCell<HashMap<(&'static str, u32), Rc<Statement>>>,
+}
+
+/// Beyond so many statements of one collection they are made anew: a bound on memory, since a table may have thousands of
+/// partitions.
+const MAX_STATEMENTS: usize = 128;
+
+impl Collection {
+    /// Each content column as text.
+    pub fn content_as_text(&self, alias: &str) -> Vec<String> {
+        self.content.iter().map(|column| column.as_text(alias)).collect()
+    }
+
+    /// A 64-bit hash of a source row's content: a chunk whose row has another one by now is out of date.
+    pub fn content_hash(&self, alias: &str) -> String {
+        super::statements::hash_of_texts(&self.content_as_text(alias))
+    }
+
+    /// A statement made from these facts, with its plan; `build` writes its text when it is first asked for.
+    pub fn statement(&self, name: &'static str, build: impl FnOnce() -> String) -> Rc<Statement> {
+        self.statement_for(name, pgrx::pg_sys::InvalidOid, build)
+    }
+
+    /// As [`Self::statement`], one for each relation that the statement's arguments are rows of.
+    pub fn statement_for(
+        &self,
+        name: &'static str,
+        relation: pgrx::pg_sys::Oid,
+        build: impl FnOnce() -> String,
+    ) -> Rc<Statement> {
+        let key = (name, relation.to_u32());
+        if let Some(kept) = self.statements.borrow().get(&key) {
+            return kept.clone();
+        }
+        let made = Rc::new(Statement::new(build()));
+        let mut statements = self.statements.borrow_mut();
+        if statements.len() >= MAX_STATEMENTS {
+            statements.clear();
+        }
+        statements.insert(key, made.clone());
+        made
+    }
+}

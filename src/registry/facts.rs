@@ -1,0 +1,170 @@
+//! What the catalogs say of the tables and columns a collection names, and whether it can be used as they are.
+
+use super::{Collection, Embedding, Generation, Key, Recipe, Vectors};
+use crate::error::{Error, Result};
+use crate::pg::catalog;
+use crate::pg::role;
+use crate::pg::spi::{Row, quote};
+use pgrx::{PgSqlErrorCode, pg_sys};
+
+/// The source of a collection.
+#[derive(Debug, Clone)]
+pub struct Source {
+    /// The table.
+    pub table: pg_sys::Oid,
+    /// Its qualified name, quoted; empty when the table is gone.
+    pub name: String,
+    /// `pg_class.relkind`; empty when the table is gone.
+    pub kind: String,
+    /// Its owner.
+    pub owner: pg_sys::Oid,
+    /// Whether it became a partition, or part of an inheritance, after it was registered.
+    pub shares_rows: bool,
+    /// Numbers of the columns the collection uses.
+    numbers: Vec<i16>,
+    /// Columns it uses that are no longer there.
+    missing: Vec<String>,
+    /// Hashes of the types the statements over it are made from, as invalidations name them.
+    pub(super) types: Vec<u32>,
+}
+
+impl Source {
+    /// Whether the current role may SELECT every column the collection uses, now.
+    pub fn is_readable(&self) -> bool {
+        role::may_select(self.table, &self.numbers)
+    }
+}
+
+/// A column of a source.
+#[derive(Debug, Clone)]
+pub struct Column {
+    /// Name of the column.
+    pub name: String,
+    /// Whether its type is PostgreSQL's own, so that casting it runs nobody's code.
+    pub is_built_in: bool,
+}
+
+impl Column {
+    /// A column of a type.
+    pub fn new(name: String, type_oid: pg_sys::Oid) -> Self {
+        Self { name, is_built_in: catalog::is_built_in_type(type_oid) }
+    }
+
+    /// The column as text: by the built-in cast, or by the type's output function where a cast could be somebody's code.
+    pub fn as_text(&self, alias: &str) -> String {
+        if self.is_built_in { format!("{alias}.{}::pg_catalog.text", quote(&self.name)) } else { self.output(alias) }
+    }
+
+    /// The column as its type's output function writes it.
+    pub fn output(&self, alias: &str) -> String {
+        let column = format!("{alias}.{}", quote(&self.name));
+        format!("CASE WHEN {column} IS NOT NULL THEN pg_catalog.format('%s', {column}) END")
+    }
+}
+
+/// A row of `rag_internal.collection_facts`.
+pub(super) fn read(row: &Row<'_>) -> Collection {
+    let used: Vec<String> = row.need_named("used_columns");
+    let numbers: Vec<i16> = row.need_named("used_numbers");
+    let key_types: Vec<pg_sys::Oid> = row.need_named("key_types");
+    let key_modifiers: Vec<i32> = row.need_named("key_modifiers");
+    let content_types: Vec<pg_sys::Oid> = row.need_named("content_types");
+    let metadata_types: Vec<pg_sys::Oid> = row.need_named("metadata_types");
+    let title_type: pg_sys::Oid = row.need_named("title_type");
+    let link_type: pg_sys::Oid = row.need_named("link_type");
+    let all_types = key_types.iter().chain(&content_types).chain(&metadata_types).chain([&title_type, &link_type]);
+    let types = all_types.flat_map(|t| catalog::types_within(*t)).map(crate::pg::invalidation::type_hash).collect();
+    let columns = |names: Vec<String>, types: Vec<pg_sys::Oid>| {
+        names.into_iter().zip(types).map(|(name, oid)| Column::new(name, oid)).collect()
+    };
+    let key_types: Vec<(pg_sys::Oid, i32)> = key_types.into_iter().zip(key_modifiers).collect();
+    Collection {
+        id: row.need_named("id"),
+        name: row.need_named("name"),
+        description: row.named("description"),
+        has_error: row.need_named("has_error"),
+        source: Source {
+            table: row.need_named("source"),
+            name: row.need_named("source_name"),
+            kind: row.need_named("source_kind"),
+            owner: row.need_named("source_owner"),
+            shares_rows: row.need_named("shares_rows"),
+            missing: used.iter().zip(&numbers).filter(|(_, n)| **n == 0).map(|(name, _)| name.clone()).collect(),
+            numbers,
+            types,
+        },
+        key: Key::new(row.need_named("key_columns"), &key_types, row.need_named("key_equality")),
+        content: columns(row.need_named("content_columns"), content_types),
+        title: row.named("title_column").map(|name| Column::new(name, title_type)),
+        link: row.named("link_column").map(|name| Column::new(name, link_type)),
+        metadata: columns(row.need_named("metadata_columns"), metadata_types),
+        generation: Generation {
+            id: row.need_named("generation"),
+            model: row.need_named("model"),
+            recipe: Recipe {
+                chunker: row.need_named("chunker"),
+                tokens: row.need_named("chunk_tokens"),
+                overlap: row.need_named("chunk_overlap"),
+            },
+        },
+        vectors: Vectors {
+            table: row.need_named("chunk_table"),
+            table_name: row.need_named("chunk_table_name"),
+            table_kind: row.need_named("chunk_table_kind"),
+            owner: row.need_named("chunk_table_owner"),
+            key_columns: row.need_named("chunk_key_columns"),
+            column: row.need_named("embedding_column"),
+            embedding: Embedding::new(row.need_named("dimensions")),
+            is_adopted: row.need_named("is_adopted"),
+        },
+        statements: Default::default(),
+    }
+}
+
+impl Collection {
+    /// Checks that its tables and columns are as it needs them.
+    ///
+    /// # Errors
+    /// 55000, with what is wrong and what to do.
+    pub fn check(&self) -> Result<()> {
+        let broken = |what: String, hint: &str| {
+            Err(Error::new(
+                PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+                format!("collection \"{}\" cannot be used: {what}", self.name),
+                hint,
+            ))
+        };
+        let (source, chunks) = (&self.source, &self.vectors);
+        if !matches!(source.kind.as_str(), "r" | "p") || chunks.table_kind != "r" {
+            return broken(
+                "its source or its chunk table is not there, or is not a table".into(),
+                "Remove the collection with rag.drop_collection.",
+            );
+        }
+        if source.shares_rows {
+            return broken(
+                format!("{} has become a partition or part of an inheritance", source.name),
+                "Rows that come through another table are missed. Undo it, or drop the collection and register the partitioned table.",
+            );
+        }
+        if chunks.owner != source.owner {
+            return broken(
+                format!("{} and its chunk table {} have different owners", source.name, chunks.table_name),
+                "See what the former owner attached to the chunk table, then ALTER TABLE ... OWNER TO; or drop the collection and create it anew.",
+            );
+        }
+        if !source.missing.is_empty() {
+            return broken(
+                format!("{} no longer has the column \"{}\"", source.name, source.missing.join("\", \"")),
+                "Add the column again, or drop the collection and create it anew.",
+            );
+        }
+        if self.key.types.len() != self.key.columns.len() {
+            return broken(
+                format!("the primary key of {} is no longer ({})", source.name, self.key.columns.join(", ")),
+                "Restore the primary key, or drop the collection and create it anew.",
+            );
+        }
+        Ok(())
+    }
+}
