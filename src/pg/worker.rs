@@ -52,6 +52,11 @@ pub fn can_run() -> bool {
     unsafe { !pg_sys::RecoveryInProgress() && !is_upgrading() }
 }
 
+/// Whether this process is a database's worker.
+pub fn is_this_process() -> bool {
+    CONNECTED.get()
+}
+
 /// The number of this process.
 pub fn own_pid() -> i32 {
     // SAFETY: reads a static.

@@ -74,6 +74,12 @@ pub fn transaction<R>(f: impl FnOnce() -> R) -> Result<R, Error> {
     }
 }
 
+/// Lets the commit of this transaction return before it is on disk: after a crash of the server it may not have happened,
+/// but then nothing after it has either.
+pub fn commit_without_flush() {
+    super::role::set_for_transaction("synchronous_commit", "off");
+}
+
 /// Runs `f`, which needs no transaction, and gives back what it panicked with, if it did.
 pub fn catching<R>(f: impl FnOnce() -> R) -> Result<R, Error> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).map_err(describe)

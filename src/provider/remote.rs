@@ -179,7 +179,8 @@ fn success(provider: &Provider, result: Result<Response, HttpError>) -> Result<V
     Err(Failure { kind, retry_after, error: clean(provider, Error::new(code, message, hint)) })
 }
 
-fn failure(provider: &Provider, e: HttpError) -> Failure {
+/// A request that could not be made, or brought no reply.
+pub fn failure(provider: &Provider, e: HttpError) -> Failure {
     let name = &provider.name;
     let (kind, code, hint) = match &e {
         HttpError::Connect(_) => (

@@ -116,7 +116,12 @@ mod tests {
         RowText { content: content.iter().map(|c| c.as_ref().map(owned)).collect(), title: title.as_ref().map(owned) }
     }
 
-    fn plan(title: Option<&str>, content: &[Option<&str>], max_tokens: usize, stored: &[&StoredChunk]) -> Vec<ChunkPlan> {
+    fn plan(
+        title: Option<&str>,
+        content: &[Option<&str>],
+        max_tokens: usize,
+        stored: &[&StoredChunk],
+    ) -> Vec<ChunkPlan> {
         chunks(&row(title, content), &recipe(max_tokens), &words, stored)
     }
 
