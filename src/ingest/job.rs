@@ -152,10 +152,13 @@ fn with_own_keys(
 pub fn compare(collection: i32, entries: &[i64]) -> Result<()> {
     let Some(c) = registry::by_id(collection) else { return Ok(()) };
     c.check()?;
+    chunks::wait_for_ddl(&c);
+    // What that DDL did is known now.
+    let Some(c) = registry::by_id(collection) else { return Ok(()) };
+    c.check()?;
     if queue::finish(c.id, entries).is_empty() {
         return Ok(());
     }
-    chunks::wait_for_ddl(&c);
     chunks::remove_orphans(&c);
     queue::queue_missing(&c);
     if c.has_error {
