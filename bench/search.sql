@@ -5,7 +5,7 @@ SELECT setseed(0.5);
 -- Documents around 100 topics, so that neighbours are near as they are in text.
 CREATE TABLE doc (id int PRIMARY KEY, title text NOT NULL, body text NOT NULL);
 CREATE TABLE topic AS
-  SELECT t AS id, (SELECT array_agg(random() - 0.5 + 0 * t) FROM generate_series(1, 384)) AS place FROM generate_series(0, 99) AS t;
+  SELECT t AS id, array_agg(random() - 0.5) AS place FROM generate_series(0, 99) AS t, generate_series(1, 384) GROUP BY t;
 CREATE FUNCTION near(wanted int) RETURNS vector LANGUAGE sql VOLATILE AS $$
   SELECT array_agg(p + 0.4 * (random() - 0.5))::vector FROM topic, unnest(place) AS p WHERE id = wanted % 100
 $$;
@@ -16,8 +16,9 @@ SELECT pg_reload_conf() \g /dev/null
 SELECT pg_sleep(1) \g /dev/null
 SELECT rag.create_collection('doc', 'doc', ARRAY['body'], title => 'title') \g /dev/null
 INSERT INTO doc SELECT i, 'Document ' || i, repeat('Words of document ' || i || '. ', 30) FROM generate_series(1, 10000) AS i;
-INSERT INTO doc_chunks (id, chunk, content, content_hash, model, embedding)
-  SELECT id, 1, body, sha256(body::bytea), 'local/all-MiniLM-L6-v2', near(id) FROM doc;
+INSERT INTO doc_chunks (id, chunk, content, content_hash, model, source_xmin, source_hash, embedding)
+  SELECT id, 1, body, sha256(body::bytea), 'local/all-MiniLM-L6-v2', xmin,
+         hashtextextended(concat(body) COLLATE "C", 0), near(id) FROM doc;
 ANALYZE doc, doc_chunks;
 
 CREATE TABLE query AS SELECT i AS id, near(i) AS v FROM generate_series(1, 200) AS i;

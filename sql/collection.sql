@@ -183,7 +183,7 @@ BEGIN
         FOR chunks IN
             SELECT g.chunk_table AS name
             FROM rag_internal.generation g JOIN pg_class r ON r.oid = g.chunk_table
-            WHERE g.collection = altered.id AND r.relowner <> altered.relowner AND rag_internal.runs_no_code(g.chunk_table)
+            WHERE g.collection = altered.id AND r.relowner <> altered.relowner AND rag_internal.writing_runs_no_code(g.chunk_table)
         LOOP
             EXECUTE format('ALTER TABLE %s OWNER TO %I', chunks.name, pg_get_userbyid(altered.relowner));
         END LOOP;

@@ -144,18 +144,29 @@ REVOKE EXECUTE ON FUNCTION rag_internal.shares_rows(oid) FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.shares_rows(oid) IS
 'Whether rows of a table can come and go through another one: it is a partition, or has parents or children by inheritance';
 
-CREATE FUNCTION rag_internal.runs_no_code(relation regclass) RETURNS boolean
+CREATE FUNCTION rag_internal.reading_runs_no_code(relation oid) RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+    -- The planner may evaluate constant parts of expressions in indexes, statistics and checks.
     SELECT r.relkind = 'r' AND NOT r.relhasrules AND NOT r.relhassubclass
-       AND NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = r.oid AND NOT t.tgisinternal)
        AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = r.oid AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL))
+       AND NOT EXISTS (SELECT FROM pg_statistic_ext s WHERE s.stxrelid = r.oid AND s.stxexprs IS NOT NULL)
        AND NOT EXISTS (SELECT FROM pg_constraint c WHERE c.conrelid = r.oid AND c.contype = 'c')
-       AND NOT EXISTS (SELECT FROM pg_attrdef d WHERE d.adrelid = r.oid)
+       AND NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = r.oid AND a.attgenerated <> '' AND NOT a.attisdropped)
     FROM pg_class r WHERE r.oid = relation
 $$;
-REVOKE EXECUTE ON FUNCTION rag_internal.runs_no_code(regclass) FROM PUBLIC;
-COMMENT ON FUNCTION rag_internal.runs_no_code(regclass) IS
-'Whether writing to a table runs no code attached to it: no triggers, rules, defaults, checks, expressions in indexes';
+REVOKE EXECUTE ON FUNCTION rag_internal.reading_runs_no_code(oid) FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.reading_runs_no_code(oid) IS
+'Whether reading a table runs no code attached to it: no rules, checks, generated columns, expressions in indexes or statistics';
+
+CREATE FUNCTION rag_internal.writing_runs_no_code(relation oid) RETURNS boolean
+    LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT rag_internal.reading_runs_no_code(relation)
+       AND NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = relation AND NOT t.tgisinternal)
+       AND NOT EXISTS (SELECT FROM pg_attrdef d WHERE d.adrelid = relation)
+$$;
+REVOKE EXECUTE ON FUNCTION rag_internal.writing_runs_no_code(oid) FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.writing_runs_no_code(oid) IS
+'Whether writing to a table runs no code attached to it: what reading it would run, triggers, defaults';
 
 CREATE FUNCTION rag_internal.collection_facts(wanted integer) RETURNS TABLE (
     id integer, name text, description text, has_error boolean,
@@ -166,7 +177,7 @@ CREATE FUNCTION rag_internal.collection_facts(wanted integer) RETURNS TABLE (
     metadata_columns text[], metadata_types oid[],
     generation integer, model text, dimensions integer, chunker text, chunk_tokens integer, chunk_overlap integer,
     chunk_table oid, chunk_table_name text, chunk_table_kind text, chunk_table_owner oid, chunk_key_columns text[],
-    embedding_column text, is_adopted boolean)
+    embedding_column text, is_adopted boolean, reading_runs_no_code boolean)
     LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
     SELECT c.id, c.name, c.description, c.last_error IS NOT NULL,
            c.source::oid, coalesce(format('%I.%I', sn.nspname, s.relname), ''), coalesce(s.relkind::text, ''),
@@ -177,7 +188,8 @@ CREATE FUNCTION rag_internal.collection_facts(wanted integer) RETURNS TABLE (
            c.metadata_columns, metadata.types,
            g.id, g.model, g.dimensions, g.chunker, g.chunk_tokens, g.chunk_overlap,
            g.chunk_table::oid, coalesce(format('%I.%I', tn.nspname, t.relname), ''), coalesce(t.relkind::text, ''),
-           coalesce(t.relowner, 0::oid), g.chunk_key_columns, g.embedding_column, g.is_adopted
+           coalesce(t.relowner, 0::oid), g.chunk_key_columns, g.embedding_column, g.is_adopted,
+           coalesce(rag_internal.reading_runs_no_code(c.source) AND rag_internal.reading_runs_no_code(g.chunk_table), false)
     FROM rag_internal.collection c
     JOIN rag_internal.generation g ON g.collection = c.id AND g.state = 'serving'
     LEFT JOIN (pg_class s JOIN pg_namespace sn ON sn.oid = s.relnamespace) ON s.oid = c.source

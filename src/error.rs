@@ -75,8 +75,3 @@ pub fn required<T>(value: Option<T>, name: &str) -> Result<T> {
         )
     })
 }
-
-/// JSON text as a value; the text comes from PostgreSQL's own jsonb.
-pub fn json(text: &str) -> pgrx::JsonB {
-    pgrx::JsonB(serde_json::from_str(text).unwrap_or_default())
-}

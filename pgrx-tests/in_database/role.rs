@@ -2,7 +2,7 @@
 
 #[pgrx::pg_schema]
 mod tests {
-    use crate::pg::role::{self, ActingAs, SUPERUSER, Settings};
+    use crate::pg::role::{self, ActingAs, BOOTSTRAP_SUPERUSER, Settings};
     use pgrx::prelude::*;
 
     fn oid(name: &str) -> pg_sys::Oid {
@@ -19,7 +19,7 @@ mod tests {
             assert_eq!(role::setting("search_path").as_deref(), Some("pg_catalog, pg_temp"));
             {
                 let _inner = ActingAs::superuser();
-                assert_eq!(role::current(), SUPERUSER);
+                assert_eq!(role::current(), BOOTSTRAP_SUPERUSER);
             }
             assert_eq!(role::current(), oid("guest"));
         }

@@ -2,7 +2,7 @@
 
 #[pgrx::pg_schema]
 mod tests {
-    use crate::pg::spi::{self, Mode};
+    use crate::pg::spi::{self, Mode, Statement};
     use pgrx::prelude::*;
 
     fn has_transaction_id() -> bool {
@@ -43,7 +43,8 @@ mod tests {
     #[pg_test]
     fn a_cursor_gives_every_row_once() {
         let seen = spi::connect(|s| {
-            let mut cursor = s.cursor("SELECT generate_series(1, $1)", &[25.into()]);
+            let statement = Statement::new("SELECT generate_series(1, $1)".to_owned());
+            let mut cursor = s.cursor(&statement, &[25.into()]);
             let mut seen = Vec::new();
             loop {
                 let rows = cursor.fetch(10);
@@ -53,7 +54,6 @@ mod tests {
                     break;
                 }
             }
-            cursor.close();
             seen
         });
         assert_eq!(seen, (1..=25).collect::<Vec<_>>());

@@ -5,10 +5,10 @@ use crate::error::{Error, Result};
 use crate::pg::{role, xact};
 use crate::provider::{self, ModelName};
 use crate::registry::Collection;
-use crate::retrieval::search::{self, Found, Wanted};
+use crate::retrieval::{Found, Query, Scope, Search, search};
 use ragent_core::agent::{Agent, Answer, Effect, Hit, Input, Limits, SearchCall, SearchResult, SearchTool};
 use ragent_core::model::ChatReply;
-use std::rc::Rc;
+use ragent_core::retrieval::{Bounds, Mode};
 use std::time::Instant;
 
 /// A finished run.
@@ -29,7 +29,7 @@ const MAX_QUESTION: usize = 100_000;
 /// Answers a question and records the run, where the transaction may write.
 pub fn answer(question: &str, collection: Option<&str>, chat_model: Option<&str>) -> Result<Run> {
     check_question(question)?;
-    let collections = search::usable_collections(collection)?;
+    let collections = Scope::of(collection).collections()?;
     let model = match chat_model {
         Some(model) => ModelName::parse(model)?,
         None => ModelName::parse(&crate::guc::chat_model())?,
@@ -37,7 +37,7 @@ pub fn answer(question: &str, collection: Option<&str>, chat_model: Option<&str>
     let started = Instant::now();
     let tools = collections.iter().map(|c| tool(c)).collect();
     let mut agent = Agent::new(question, tools, Limits::default());
-    let answer = drive(&mut agent, &collections, &model)?;
+    let answer = drive(&mut agent, &model)?;
     let run = Run {
         id: uuid::Uuid::now_v7(),
         model: model.to_string(),
@@ -77,7 +77,7 @@ fn tool(c: &Collection) -> SearchTool {
     SearchTool { collection: c.name.clone(), description }
 }
 
-fn drive(agent: &mut Agent, collections: &[Rc<Collection>], model: &ModelName) -> Result<Answer> {
+fn drive(agent: &mut Agent, model: &ModelName) -> Result<Answer> {
     let mut input = Input::Start;
     loop {
         let effect = agent.next(input);
@@ -85,7 +85,7 @@ fn drive(agent: &mut Agent, collections: &[Rc<Collection>], model: &ModelName) -
         input = match effect {
             Effect::Done(answer) => return Ok(answer),
             Effect::CallModel(request) => Input::Model(without_nul(provider::chat(model, &request, role::current())?)),
-            Effect::Search(calls) => Input::Searched(run_searches(collections, &calls)?),
+            Effect::Search(calls) => Input::Searched(run_searches(&calls)?),
         };
         agent.record_latency(started.elapsed().as_secs_f64() * 1000.0);
     }
@@ -102,30 +102,24 @@ fn without_nul(mut reply: ChatReply) -> ChatReply {
     reply
 }
 
-fn run_searches(collections: &[Rc<Collection>], calls: &[SearchCall]) -> Result<Vec<SearchResult>> {
-    let mut searches = Vec::new();
-    for call in calls {
-        let place = collections.iter().position(|c| c.name == call.collection).ok_or_else(|| {
-            Error::undefined(
-                format!("collection \"{}\" does not exist", call.collection),
-                "The agent was offered it and it is gone; ask again.",
-            )
-        })?;
-        searches.push((place, call.query.as_str()));
-    }
-    let most = calls.iter().map(|c| c.k).max().unwrap_or(1) as usize;
-    let found = search::by_texts(collections, &searches, Wanted { k: most, min_score: None })?;
-    Ok(found
-        .into_iter()
-        .zip(calls)
-        .map(|(found, call)| SearchResult { hits: found.into_iter().take(call.k as usize).map(hit).collect() })
-        .collect())
+fn run_searches(calls: &[SearchCall]) -> Result<Vec<SearchResult>> {
+    let searches: Vec<Search<'_>> = calls
+        .iter()
+        .map(|call| Search {
+            query: Query::Text(&call.query),
+            scope: Scope::One(&call.collection),
+            bounds: Bounds { k: call.k as usize, min_score: None },
+            mode: Mode::default(),
+        })
+        .collect();
+    let found = search(&searches)?;
+    Ok(found.into_iter().map(|found| SearchResult { hits: found.into_iter().map(hit).collect() }).collect())
 }
 
 fn hit(f: Found) -> Hit {
     Hit {
         collection: f.collection,
-        key: serde_json::from_str(&f.key).unwrap_or_default(),
+        key: serde_json::from_str(&f.key.text()).expect("jsonb is JSON"),
         chunk: f.chunk,
         content: f.content,
         title: f.title,

@@ -1,8 +1,14 @@
 //! The table that is to hold a collection's chunks.
 
+use super::create::MAX_IDENTIFIER;
 use super::source::Table;
+use super::statements;
+use crate::error::{Error, Result};
+use crate::pg::role;
 use crate::pg::spi::quote;
+use crate::provider::excerpt;
 use crate::registry::{Column, Embedding};
+use pgrx::PgSqlErrorCode;
 
 /// A chunk table to be made beside a source.
 pub struct ChunkTable<'a> {
@@ -45,4 +51,77 @@ pub fn key_names(key: &[String]) -> Vec<String> {
         names.push(name);
     }
     names
+}
+
+/// Schema and name of a new chunk table, as given or after the collection's name.
+///
+/// # Errors
+/// 22023 a name nobody can use, 3F000 no such schema, 42501 the source's owner may not create in it, 42P07 it is taken.
+pub fn check_name(source: &Table, name: &str, given: Option<&str>) -> Result<(String, String)> {
+    let parts = match given {
+        Some(text) if !text.trim().is_empty() => statements::source::parse_name(text),
+        _ => vec![default_chunk_name(name)],
+    };
+    let (schema, table) = match parts.as_slice() {
+        [table] => (source.schema.clone(), table.clone()),
+        [schema, table] => (schema.clone(), table.clone()),
+        _ => {
+            return Err(Error::bad_argument(
+                format!("invalid chunk table name \"{}\"", excerpt(given.unwrap_or_default())),
+                "Write it as table or schema.table.",
+            ));
+        }
+    };
+    if table.len() > MAX_IDENTIFIER {
+        return Err(Error::bad_argument(
+            format!("chunk table name \"{}\" is longer than {MAX_IDENTIFIER} bytes", excerpt(&table)),
+            "Give a shorter one with chunk_table => '...'.",
+        ));
+    }
+    if matches!(schema.as_str(), "rag" | "rag_internal") || schema.starts_with("pg_") || schema == "information_schema"
+    {
+        return Err(Error::bad_argument(
+            format!("chunk tables cannot be in schema \"{schema}\""),
+            "Name a schema of your own.",
+        ));
+    }
+    let owner = role::name(source.owner);
+    match statements::source::may_create_in(&schema, source.owner) {
+        None => {
+            return Err(Error::new(
+                PgSqlErrorCode::ERRCODE_INVALID_SCHEMA_NAME,
+                format!("schema \"{}\" does not exist", excerpt(&schema)),
+                "Create it first, or leave the schema out for the source's own.",
+            ));
+        }
+        Some(false) => {
+            return Err(Error::denied(
+                format!("role \"{owner}\" may not create tables in schema \"{schema}\""),
+                format!(
+                    "The chunk table belongs to the source's owner. GRANT CREATE ON SCHEMA {} TO {}, or name another schema with chunk_table => 'schema.table'.",
+                    quote(&schema),
+                    quote(&owner)
+                ),
+            ));
+        }
+        Some(true) => {}
+    }
+    if statements::source::relation_exists(&schema, &table) {
+        return Err(Error::new(
+            PgSqlErrorCode::ERRCODE_DUPLICATE_TABLE,
+            format!("relation \"{schema}.{table}\" already exists"),
+            "Give the chunk table another name with chunk_table => '...'.",
+        ));
+    }
+    Ok((schema, table))
+}
+
+/// `<collection>_chunks`, cut at a character so that it fits.
+fn default_chunk_name(name: &str) -> String {
+    const SUFFIX: &str = "_chunks";
+    let mut end = name.len().min(MAX_IDENTIFIER - SUFFIX.len());
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}{SUFFIX}", &name[..end])
 }

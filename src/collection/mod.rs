@@ -4,6 +4,7 @@
 mod api;
 mod chunk_table;
 mod create;
+mod recipe;
 mod row_counts;
 mod source;
 mod statements;

@@ -265,8 +265,12 @@ impl Job {
     pub fn store(&self) {
         let ids = ids(&self.rows);
         // Dropped, or altered so that its keys are others, meanwhile: its entries are read anew.
-        let usable = registry::by_id(self.collection.id)
-            .filter(|c| c.check().is_ok() && c.key.columns == self.collection.key.columns);
+        let is_same = |c: &Rc<Collection>| {
+            c.check().is_ok()
+                && c.key.columns == self.collection.key.columns
+                && c.generation.id == self.collection.generation.id
+        };
+        let usable = registry::by_id(self.collection.id).filter(is_same);
         let Some(c) = usable else { return queue::release(self.collection.id, &ids) };
         // What this worker has no claim of any more, somebody else has read since, or will.
         let held = queue::finish(c.id, &ids);

@@ -8,6 +8,7 @@ pub mod http;
 pub mod interrupt;
 pub mod invalidation;
 pub mod io_thread;
+pub mod jsonb;
 pub mod lock;
 pub mod role;
 pub mod spi;

@@ -17,8 +17,12 @@ pub struct ActingAs {
     read_only: bool,
 }
 
-/// The role that owns the extension's own tables: the bootstrap superuser, which exists in every cluster.
-pub const SUPERUSER: pg_sys::Oid = pg_sys::Oid::from_u32(10);
+const RESTRICTED: i32 = (pg_sys::SECURITY_LOCAL_USERID_CHANGE
+    | pg_sys::SECURITY_RESTRICTED_OPERATION
+    | pg_sys::SECURITY_NOFORCE_RLS) as i32;
+
+/// The bootstrap superuser, who exists in every cluster and may read and write the extension's own tables.
+pub const BOOTSTRAP_SUPERUSER: pg_sys::Oid = pg_sys::Oid::from_u32(10);
 
 /// The role whose privileges hold now.
 pub fn current() -> pg_sys::Oid {
@@ -94,20 +98,24 @@ pub fn name(role: pg_sys::Oid) -> String {
 }
 
 impl ActingAs {
-    /// The extension's own tables may be read and written; only built-in functions are found by unqualified names.
+    /// The bootstrap superuser, to read and write the extension's own tables, and nobody else's; only built-in functions
+    /// are found by unqualified names.
     pub fn superuser() -> Self {
-        Self::switch(SUPERUSER, pg_sys::SECURITY_LOCAL_USERID_CHANGE as i32)
+        Self::switch(BOOTSTRAP_SUPERUSER, pg_sys::SECURITY_LOCAL_USERID_CHANGE as i32)
     }
 
     /// A table owner, restricted as maintenance is: code of theirs that runs now cannot escape into this session. As in
     /// foreign-key checks, FORCE ROW LEVEL SECURITY does not hide the owner's own rows.
     pub fn restricted(owner: pg_sys::Oid) -> Self {
-        Self::switch(
-            owner,
-            (pg_sys::SECURITY_LOCAL_USERID_CHANGE
-                | pg_sys::SECURITY_RESTRICTED_OPERATION
-                | pg_sys::SECURITY_NOFORCE_RLS) as i32,
-        )
+        Self::switch(owner, RESTRICTED)
+    }
+
+    /// As [`Self::restricted`], for a statement that runs nobody's code and names everything with its schema: the
+    /// session's search_path stays, since changing it costs more than such a statement.
+    pub fn reader(owner: pg_sys::Oid) -> Self {
+        let guard = Self::enter(owner, RESTRICTED);
+        make_reading_uniform();
+        guard
     }
 
     /// The current role itself, restricted and unable to write, while policies of other people's tables are asked on its
@@ -117,8 +125,7 @@ impl ActingAs {
             current(),
             (pg_sys::SECURITY_LOCAL_USERID_CHANGE | pg_sys::SECURITY_RESTRICTED_OPERATION) as i32,
         );
-        settle_row_security();
-        settle_output();
+        make_reading_uniform();
         // The variable of transaction_read_only, which PostgreSQL 16 and later do not let anybody set for a while by
         // name. SQL cannot switch it off again, since a query has run.
         // SAFETY: writes a static of this process; Drop puts it back, and so does the abort of a (sub)transaction.
@@ -134,8 +141,7 @@ impl ActingAs {
     fn switch(role: pg_sys::Oid, flags: i32) -> Self {
         let guard = Self::enter(role, flags);
         set_locally("search_path", "pg_catalog, pg_temp");
-        settle_row_security();
-        settle_output();
+        make_reading_uniform();
         guard
     }
 
@@ -155,16 +161,13 @@ impl ActingAs {
     }
 }
 
-/// With row_security off (as pg_dump's scripts set it) a statement that a policy concerns is an error.
-fn settle_row_security() {
+/// Keys and contents are written and read alike by everybody, whatever a session's own styles are. With row_security off
+/// (as pg_dump's scripts set it) a statement that a policy concerns would be an error.
+fn make_reading_uniform() {
     // SAFETY: reads a static.
     if unsafe { !pg_sys::row_security } {
         set_locally("row_security", "on");
     }
-}
-
-/// Keys travel as text: everybody writes and reads them alike, whatever a session's own styles are.
-fn settle_output() {
     // SAFETY: reads statics.
     let (dates, intervals, digits, bytes) =
         unsafe { (pg_sys::DateStyle, pg_sys::IntervalStyle, pg_sys::extra_float_digits, bytea_output) };
@@ -209,8 +212,7 @@ impl Settings {
     /// The settings under which rows are captured, whatever the writer's session has.
     pub fn for_capture() -> Self {
         let settings = Self::new();
-        settle_row_security();
-        settle_output();
+        make_reading_uniform();
         settings
     }
 

@@ -145,8 +145,8 @@ impl<'c> Spi<'c> {
     }
 
     /// Opens a cursor over a read-only statement.
-    pub fn cursor(&self, sql: &str, args: &[Arg<'_>]) -> Cursor<'c> {
-        let plan = kept_plan(sql, args);
+    pub fn cursor(&self, statement: &Statement, args: &[Arg<'_>]) -> Cursor<'c> {
+        let plan = statement.plan(args);
         let (mut values, nulls) = values(args);
         // SAFETY: as in `execute`.
         let portal =
@@ -182,30 +182,25 @@ impl Statement {
     }
 
     fn plan(&self, args: &[Arg<'_>]) -> pg_sys::SPIPlanPtr {
-        let same_types = self.types.borrow().iter().copied().eq(args.iter().map(DatumWithOid::oid));
-        if self.plan.get().is_null() || !same_types {
-            let plan = prepare(&self.sql, args);
-            self.free();
-            self.plan.set(plan);
+        if self.plan.get().is_null() {
+            // What the arguments are does not decide how it is best run: no time is spent on planning it for each call.
+            self.plan.set(prepare(&self.sql, args, pg_sys::CURSOR_OPT_GENERIC_PLAN));
             self.types.replace(args.iter().map(DatumWithOid::oid).collect());
         }
+        let same_types = self.types.borrow().iter().copied().eq(args.iter().map(DatumWithOid::oid));
+        assert!(same_types, "other argument types than before: {}", self.sql);
         self.plan.get()
-    }
-
-    fn free(&self) {
-        let plan = self.plan.replace(std::ptr::null_mut());
-        // While an error unwinds, PostgreSQL may be in a state where we must not; the plan is then never freed.
-        if !plan.is_null() && !std::thread::panicking() {
-            // SAFETY: kept by `prepare`, in no other place, and not in execution, since whoever executes it borrows
-            // `self`. A portal opened from it holds its own reference on the part it runs.
-            unsafe { pg_sys::SPI_freeplan(plan) };
-        }
     }
 }
 
 impl Drop for Statement {
     fn drop(&mut self) {
-        self.free();
+        // While an error unwinds, PostgreSQL may be in a state where we must not; the plan is then never freed.
+        if !self.plan.get().is_null() && !std::thread::panicking() {
+            // SAFETY: kept by `prepare`, in no other place, and not in execution, since whoever executes it borrows
+            // `self`. A portal opened from it holds its own reference on the part it runs.
+            unsafe { pg_sys::SPI_freeplan(self.plan.get()) };
+        }
     }
 }
 
@@ -230,11 +225,15 @@ impl<'c> Cursor<'c> {
             Rows { table: pg_sys::SPI_tuptable, len: pg_sys::SPI_processed as usize, connection: PhantomData }
         }
     }
+}
 
-    /// Closes it.
-    pub fn close(self) {
-        // SAFETY: the portal is open, and gone from here on since `self` is consumed.
-        unsafe { pg_sys::SPI_cursor_close(self.portal) }
+impl Drop for Cursor<'_> {
+    fn drop(&mut self) {
+        // While an error unwinds, the abort closes it.
+        if !std::thread::panicking() {
+            // SAFETY: nobody else closes the portal while its transaction goes on.
+            unsafe { pg_sys::SPI_cursor_close(self.portal) }
+        }
     }
 }
 
@@ -245,7 +244,7 @@ fn kept_plan(sql: &str, args: &[Arg<'_>]) -> pg_sys::SPIPlanPtr {
         if let Some(plan) = plans.borrow().get(&key) {
             return *plan;
         }
-        let plan = prepare(sql, args);
+        let plan = prepare(sql, args, 0);
         let mut plans = plans.borrow_mut();
         // In the outermost connection no statement of ours is being executed; deeper, one is, and its plan must stay.
         if plans.len() >= MAX_PLANS && DEPTH.get() == 1 {
@@ -261,12 +260,12 @@ fn kept_plan(sql: &str, args: &[Arg<'_>]) -> pg_sys::SPIPlanPtr {
 }
 
 /// A plan that stays until it is freed.
-fn prepare(sql: &str, args: &[Arg<'_>]) -> pg_sys::SPIPlanPtr {
+fn prepare(sql: &str, args: &[Arg<'_>], options: u32) -> pg_sys::SPIPlanPtr {
     let text = CString::new(sql).expect("SQL text has no NUL");
     let mut oids: Vec<pg_sys::Oid> = args.iter().map(DatumWithOid::oid).collect();
     // SAFETY: text is NUL-terminated, oids has args.len() entries; the fresh plan is kept once.
     unsafe {
-        let plan = pg_sys::SPI_prepare(text.as_ptr(), args.len() as i32, oids.as_mut_ptr());
+        let plan = pg_sys::SPI_prepare_cursor(text.as_ptr(), args.len() as i32, oids.as_mut_ptr(), options as i32);
         assert!(!plan.is_null(), "SPI_prepare failed at: {sql}");
         pg_sys::SPI_keepplan(plan);
         plan

@@ -131,6 +131,8 @@ pub fn apply_settings() {
         // usually is, so that in a deadlock the worker gives way and not somebody's session.
         (c"lock_timeout", c"500"),
         (c"row_security", c"on"),
+        // Its statements are short, and planned to go by indexes at any cost.
+        (c"jit", c"off"),
         (c"DateStyle", c"ISO"),
         (c"IntervalStyle", c"postgres"),
         (c"extra_float_digits", c"1"),

@@ -35,6 +35,9 @@ pub struct Collection {
     pub generation: Generation,
     /// Its vectors.
     pub vectors: Vectors,
+    /// Whether reading source and chunks runs nobody's code: key, columns and operators are PostgreSQL's own, and nothing
+    /// that the planner would evaluate is attached to the tables.
+    pub reading_runs_no_code: bool,
     /// Statements made from all of this.
     pub(super) statements: RefCell<HashMap<(&'static str, u32), Rc<Statement>>>,
 }
@@ -54,19 +57,10 @@ impl Collection {
         super::statements::hash_of_texts(&self.content_as_text(alias))
     }
 
-    /// A statement made from these facts, with its plan; `build` writes its text when it is first asked for.
-    pub fn statement(&self, name: &'static str, build: impl FnOnce() -> String) -> Rc<Statement> {
-        self.statement_for(name, pgrx::pg_sys::InvalidOid, build)
-    }
-
-    /// As [`Self::statement`], one for each relation that the statement's arguments are rows of.
-    pub fn statement_for(
-        &self,
-        name: &'static str,
-        relation: pgrx::pg_sys::Oid,
-        build: impl FnOnce() -> String,
-    ) -> Rc<Statement> {
-        let key = (name, relation.to_u32());
+    /// A statement made from these facts, with its plan; `build` writes its text when it is first asked for. `variant` is
+    /// what else decides its text or the types of its arguments, such as a limit or a relation's OID; 0 where nothing does.
+    pub fn statement(&self, name: &'static str, variant: u32, build: impl FnOnce() -> String) -> Rc<Statement> {
+        let key = (name, variant);
         if let Some(kept) = self.statements.borrow().get(&key) {
             return kept.clone();
         }

@@ -42,12 +42,15 @@ pub struct Column {
     pub name: String,
     /// Whether its type is PostgreSQL's own, so that casting it runs nobody's code.
     pub is_built_in: bool,
+    /// Whether its values are text as they are.
+    is_text: bool,
 }
 
 impl Column {
     /// A column of a type.
     pub fn new(name: String, type_oid: pg_sys::Oid) -> Self {
-        Self { name, is_built_in: catalog::is_built_in_type(type_oid) }
+        let is_text = matches!(type_oid, pg_sys::TEXTOID | pg_sys::VARCHAROID);
+        Self { name, is_built_in: catalog::is_built_in_type(type_oid), is_text }
     }
 
     /// The column as text: by the built-in cast, or by the type's output function where a cast could be somebody's code.
@@ -58,6 +61,9 @@ impl Column {
     /// The column as its type's output function writes it.
     pub fn output(&self, alias: &str) -> String {
         let column = format!("{alias}.{}", quote(&self.name));
+        if self.is_text {
+            return format!("{column}::pg_catalog.text");
+        }
         format!("CASE WHEN {column} IS NOT NULL THEN pg_catalog.format('%s', {column}) END")
     }
 }
@@ -78,6 +84,14 @@ pub(super) fn read(row: &Row<'_>) -> Collection {
         names.into_iter().zip(types).map(|(name, oid)| Column::new(name, oid)).collect()
     };
     let key_types: Vec<(pg_sys::Oid, i32)> = key_types.into_iter().zip(key_modifiers).collect();
+    let title = row.named("title_column").map(|name| Column::new(name, title_type));
+    let link = row.named("link_column").map(|name| Column::new(name, link_type));
+    let key = Key::new(row.need_named("key_columns"), &key_types, row.need_named("key_equality"));
+    let content: Vec<Column> = columns(row.need_named("content_columns"), content_types);
+    let metadata: Vec<Column> = columns(row.need_named("metadata_columns"), metadata_types);
+    let reading_runs_no_code = row.need_named("reading_runs_no_code")
+        && key.is_built_in
+        && content.iter().chain(&metadata).chain(&title).chain(&link).all(|column| column.is_built_in);
     Collection {
         id: row.need_named("id"),
         name: row.need_named("name"),
@@ -93,11 +107,12 @@ pub(super) fn read(row: &Row<'_>) -> Collection {
             numbers,
             types,
         },
-        key: Key::new(row.need_named("key_columns"), &key_types, row.need_named("key_equality")),
-        content: columns(row.need_named("content_columns"), content_types),
-        title: row.named("title_column").map(|name| Column::new(name, title_type)),
-        link: row.named("link_column").map(|name| Column::new(name, link_type)),
-        metadata: columns(row.need_named("metadata_columns"), metadata_types),
+        key,
+        content,
+        title,
+        link,
+        metadata,
+        reading_runs_no_code,
         generation: Generation {
             id: row.need_named("generation"),
             model: row.need_named("model"),

@@ -1,71 +1,51 @@
 //! `rag.search`.
 
-use crate::error::{json, required};
+use super::{Found, Query, Scope, Search, search};
+use crate::error::{Error, required};
+use crate::pg::jsonb::Jsonb;
 use crate::pg::vector::Vector;
-use crate::retrieval::search::{self, Found, Wanted};
-use pgrx::JsonB;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
+use ragent_core::retrieval::{Bounds, Mode};
 
-/// The columns of `rag.search`.
-type Row = (String, JsonB, i32, String, Option<String>, Option<String>, Option<JsonB>, f64);
-
-#[pg_extern(sql = false)]
-#[allow(clippy::type_complexity)]
-fn search_text(
-    query: Option<String>,
-    collection: Option<String>,
-    k: Option<i32>,
-    min_score: Option<f64>,
-) -> Result<
-    TableIterator<
-        'static,
-        (
-            name!(collection, String),
-            name!(key, JsonB),
-            name!(chunk, i32),
-            name!(content, String),
-            name!(title, Option<String>),
-            name!(link, Option<String>),
-            name!(metadata, Option<JsonB>),
-            name!(score, f64),
-        ),
-    >,
-    ErrorReport,
-> {
-    let wanted = Wanted::check(k, min_score)?;
-    let found = search::by_text(&required(query, "query")?, collection.as_deref(), wanted)?;
-    Ok(TableIterator::new(found.into_iter().map(row)))
+// pgrx reads the columns from the signature itself, so that both functions get theirs from one macro.
+macro_rules! search_function {
+    ($name:ident, $type:ident, $query:ident => $search:expr) => {
+        #[pg_extern(sql = false)]
+        #[allow(clippy::type_complexity)]
+        fn $name(
+            query: Option<$type>,
+            collection: Option<String>,
+            k: Option<i32>,
+            min_score: Option<f64>,
+        ) -> Result<
+            TableIterator<
+                'static,
+                (
+                    name!(collection, String),
+                    name!(key, Jsonb),
+                    name!(chunk, i32),
+                    name!(content, String),
+                    name!(title, Option<String>),
+                    name!(link, Option<String>),
+                    name!(metadata, Option<Jsonb>),
+                    name!(score, f64),
+                ),
+            >,
+            ErrorReport,
+        > {
+            let $query = required(query, "query")?;
+            let bounds = Bounds::check(k, min_score).map_err(|e| Error::bad_argument(e.to_string(), e.hint()))?;
+            let scope = Scope::of(collection.as_deref());
+            let found = search(&[Search { query: $search, scope, bounds, mode: Mode::default() }])?;
+            Ok(TableIterator::new(found.into_iter().flatten().map(row)))
+        }
+    };
 }
 
-#[pg_extern(sql = false)]
-#[allow(clippy::type_complexity)]
-fn search_vector(
-    query: Option<Vector>,
-    collection: Option<String>,
-    k: Option<i32>,
-    min_score: Option<f64>,
-) -> Result<
-    TableIterator<
-        'static,
-        (
-            name!(collection, String),
-            name!(key, JsonB),
-            name!(chunk, i32),
-            name!(content, String),
-            name!(title, Option<String>),
-            name!(link, Option<String>),
-            name!(metadata, Option<JsonB>),
-            name!(score, f64),
-        ),
-    >,
-    ErrorReport,
-> {
-    let wanted = Wanted::check(k, min_score)?;
-    let found = search::by_vector(&required(query, "query")?.0, collection.as_deref(), wanted)?;
-    Ok(TableIterator::new(found.into_iter().map(row)))
-}
+search_function!(search_text, String, text => Query::Text(&text));
+search_function!(search_vector, Vector, vector => Query::Vector(&vector.0));
 
-fn row(f: Found) -> Row {
-    (f.collection, json(&f.key), f.chunk, f.content, f.title, f.link, f.metadata.as_deref().map(json), f.score)
+fn row(f: Found) -> (String, Jsonb, i32, String, Option<String>, Option<String>, Option<Jsonb>, f64) {
+    (f.collection, f.key, f.chunk, f.content, f.title, f.link, f.metadata, f.score)
 }

@@ -1,161 +1,222 @@
-//! Retrieval: candidates with the owner's rights, then what the invoking role may see of them.
+//! All SQL text of the room: candidates with the owner's rights, then what the current role may see of them.
 
+use super::Found;
+use super::arm::Candidate;
 use crate::pg::role::{self, ActingAs, Settings};
-use crate::pg::spi::{self, Cursor, Mode, Rows, arg, quote};
+use crate::pg::spi::{self, Cursor, Mode, Rows, Spi, arg, quote};
 use crate::pg::vector::Vector;
+use crate::registry::statements::columns;
 use crate::registry::{Collection, Column};
 
-/// A chunk near the query, not yet checked for visibility.
-#[derive(Debug, Clone)]
-pub struct Candidate {
-    /// Its row's key as JSON text.
-    pub key: String,
-    /// Its number.
-    pub chunk: i32,
-    /// Its text.
-    pub content: String,
-    /// Cosine distance to the query, 0 to 2.
-    pub distance: f64,
-    /// Version of the row it was made of.
-    pub xmin: pgrx::pg_sys::TransactionId,
-    /// Hash of that version's content.
-    pub source_hash: i64,
-}
+/// pgvector's default of `hnsw.ef_search`, which holds before its library is loaded.
+const DEFAULT_EF_SEARCH: usize = 40;
+/// The most `hnsw.ef_search` can be.
+const MAX_EF_SEARCH: usize = 1000;
 
-/// What the invoking role sees of a candidate's row.
-#[derive(Debug, Clone)]
-pub struct VisibleRow {
-    /// Title.
-    pub title: Option<String>,
-    /// Link.
-    pub link: Option<String>,
-    /// Metadata as JSON text.
-    pub metadata: Option<String>,
-}
-
-fn distance(c: &Collection) -> String {
-    c.vectors.distance("c", "$1")
-}
-
-fn candidates_sql(c: &Collection, order: &str) -> String {
-    format!(
-        "SELECT {key}::pg_catalog.text, c.chunk, c.content, {distance}, c.source_xmin, c.source_hash
-         FROM {table} c ORDER BY {order}",
-        key = c.key.object("c", &c.vectors.key_columns),
-        distance = distance(c),
-        table = c.vectors.table_name,
-    )
-}
-
-fn read(rows: &Rows<'_>) -> Vec<Candidate> {
-    rows.iter()
-        .map(|row| Candidate {
+/// The `k` nearest chunks by the index as results, without those whose row has another content by now. For roles that no
+/// policy concerns: to them every row of a table they may read is visible. Best first.
+pub fn nearest_visible(c: &Collection, query: &[f32], k: usize) -> Vec<Found> {
+    let statement = c.statement("nearest visible", k as u32, || nearest_visible_sql(c, k));
+    let _acting =
+        if c.reading_runs_no_code { ActingAs::reader(c.source.owner) } else { ActingAs::restricted(c.source.owner) };
+    let _settings = (k > ef_search()).then(|| widened(k));
+    spi::connect(|s| {
+        let rows = s.query_kept(Mode::Read, &statement, &[arg(Vector(query.to_vec()))]);
+        let found = rows.iter().map(|row| Found {
+            collection: c.name.clone(),
             key: row.need(1),
             chunk: row.need(2),
             content: row.need(3),
-            // Not a number where a vector is zero: as far away as can be.
-            distance: row.get::<f64>(4).filter(|d| !d.is_nan()).unwrap_or(2.0),
-            xmin: row.need(5),
-            source_hash: row.need(6),
-        })
-        .collect()
+            score: score(row.get(4)),
+            title: row.get(5),
+            link: row.get(6),
+            metadata: row.get(7),
+        });
+        found.collect()
+    })
 }
 
-/// The `limit` nearest chunks by the HNSW index.
-pub fn nearest(c: &Collection, query: &[f32], limit: usize) -> Vec<Candidate> {
-    let sql = format!("{} LIMIT $2", candidates_sql(c, &distance(c)));
+/// A limit inside keeps the nearest apart from the join, so that the index gives them in order.
+fn nearest_visible_sql(c: &Collection, k: usize) -> String {
+    let keys: Vec<String> = (1..=c.key.columns.len()).map(|n| format!("key_{n}")).collect();
+    format!(
+        "SELECT {key}, u.chunk, u.content, u.distance, {title}, {link}, {metadata}
+         FROM (SELECT {chunk_keys}, c.chunk, c.content, c.source_xmin, c.source_hash, {distance}
+               FROM {table} c ORDER BY {distance} LIMIT {k})
+              AS u ({keys}, chunk, content, source_xmin, source_hash, distance)
+         JOIN {source} s ON {join}
+         WHERE s.xmin OPERATOR(pg_catalog.=) u.source_xmin OR {hash} OPERATOR(pg_catalog.=) u.source_hash
+         ORDER BY u.distance",
+        key = c.key.object("u", &keys),
+        title = shown(c.title.as_ref()),
+        link = shown(c.link.as_ref()),
+        metadata = metadata(c),
+        chunk_keys = columns("c", &c.vectors.key_columns),
+        distance = c.vectors.distance("c", "$1"),
+        table = c.vectors.table_name,
+        source = c.source.name,
+        join = c.key.join("s", &c.key.columns, "u", &keys),
+        hash = c.content_hash("s"),
+        keys = keys.join(", "),
+    )
+}
+
+/// The `limit` nearest chunks by the index, the nearest first.
+pub fn nearest(s: &Spi<'_>, c: &Collection, query: &[f32], limit: usize) -> Vec<Candidate> {
+    let statement = c.statement("nearest", limit as u32, || {
+        format!("{} LIMIT {limit}", candidates_sql(c, &c.vectors.distance("c", "$1")))
+    });
     let _acting = ActingAs::restricted(c.source.owner);
+    let _settings = widened(limit);
+    candidates(&s.query_kept(Mode::Read, &statement, &[arg(Vector(query.to_vec()))]))
+}
+
+/// How many candidates an index scan looks at.
+fn ef_search() -> usize {
+    role::setting("hnsw.ef_search").and_then(|v| v.parse().ok()).unwrap_or(DEFAULT_EF_SEARCH)
+}
+
+/// Settings under which an index scan gives so many candidates: pgvector looks at `hnsw.ef_search` of them and, with
+/// iterative scans, goes on from there.
+fn widened(limit: usize) -> Settings {
     let settings = Settings::new();
-    // pgvector looks at hnsw.ef_search candidates (40 by default) and, with iterative scans, goes on from there.
-    let ef_search: usize = role::setting("hnsw.ef_search").and_then(|v| v.parse().ok()).unwrap_or(40);
-    if ef_search < limit {
-        settings.set("hnsw.ef_search", &limit.min(1000).to_string());
+    if ef_search() < limit {
+        settings.set("hnsw.ef_search", &limit.min(MAX_EF_SEARCH).to_string());
     }
     if role::setting("hnsw.iterative_scan").is_none_or(|v| v == "off") {
         settings.set("hnsw.iterative_scan", "strict_order");
     }
-    spi::connect(|s| read(&s.query(Mode::Read, &sql, &[arg(Vector(query.to_vec())), arg(limit as i64)])))
+    settings
 }
 
-/// All chunks by exact distance, in pieces: for when the nearest by the index are not visible to the role.
-pub struct Exact<'c> {
+/// All chunks by exact distance, in pieces.
+pub struct NearestExactly<'c> {
     cursor: Cursor<'c>,
     owner: pgrx::pg_sys::Oid,
 }
 
-impl<'c> Exact<'c> {
+impl<'c> NearestExactly<'c> {
     /// Begins.
-    pub fn open(s: &spi::Spi<'c>, c: &Collection, query: &[f32]) -> Self {
+    pub fn open(s: &Spi<'c>, c: &Collection, query: &[f32]) -> Self {
         // Adding zero keeps the planner from the index, whose scans end after hnsw.max_scan_tuples.
-        let order = format!("({}) OPERATOR(pg_catalog.+) 0::pg_catalog.float8", distance(c));
+        let statement = c.statement("nearest exactly", 0, || {
+            let distance = c.vectors.distance("c", "$1");
+            candidates_sql(c, &format!("({distance}) OPERATOR(pg_catalog.+) 0::pg_catalog.float8"))
+        });
         let _acting = ActingAs::restricted(c.source.owner);
-        Self { cursor: s.cursor(&candidates_sql(c, &order), &[arg(Vector(query.to_vec()))]), owner: c.source.owner }
+        Self { cursor: s.cursor(&statement, &[arg(Vector(query.to_vec()))]), owner: c.source.owner }
     }
 
     /// The next candidates; none at the end.
     pub fn next(&mut self, count: usize) -> Vec<Candidate> {
         let _acting = ActingAs::restricted(self.owner);
-        spi::in_own_memory(|| read(&self.cursor.fetch(count)))
-    }
-
-    /// Ends.
-    pub fn close(self) {
-        self.cursor.close();
+        spi::in_own_memory(|| candidates(&self.cursor.fetch(count)))
     }
 }
 
-/// Which of these candidates' rows the current role may SELECT now with the content the chunk was made of, and their
-/// title, link and metadata; one entry for each candidate.
+fn candidates_sql(c: &Collection, order: &str) -> String {
+    format!(
+        "SELECT c.chunk_id, {key}, c.chunk, c.content, {distance}, c.source_xmin, c.source_hash
+         FROM {table} c ORDER BY {order}",
+        key = c.key.object("c", &c.vectors.key_columns),
+        distance = c.vectors.distance("c", "$1"),
+        table = c.vectors.table_name,
+    )
+}
+
+fn candidates(rows: &Rows<'_>) -> Vec<Candidate> {
+    rows.iter()
+        .map(|row| Candidate {
+            chunk_id: row.need(1),
+            key: row.need(2),
+            chunk: row.need(3),
+            content: row.need(4),
+            score: score(row.get(5)),
+            source_xmin: row.need(6),
+            source_hash: row.need(7),
+        })
+        .collect()
+}
+
+/// The score of a distance. Where a vector is zero it is not a number: as far away as can be.
+fn score(distance: Option<f64>) -> f64 {
+    1.0 - distance.filter(|d| !d.is_nan()).unwrap_or(2.0)
+}
+
+/// Those candidates whose row the current role may SELECT now with the content the chunk was made of, in their order.
 ///
-/// Where policies decide, it runs as the invoking role, unable to write, with its own search_path, on which policies may
+/// Where policies decide, it runs as the current role, unable to write, with its own search_path, on which policies may
 /// rely; every name here is qualified. Where none does, every row is visible to those who may read the table, and it
 /// runs as the owner: no code attached to somebody's table runs with the rights of whoever searches.
-pub fn visible(c: &Collection, candidates: &[Candidate]) -> Vec<Option<VisibleRow>> {
-    let guarded = role::is_under_row_security(c.source.table);
-    let _acting = if guarded { ActingAs::guarded_self() } else { ActingAs::restricted(c.source.owner) };
+pub fn visible(c: &Collection, candidates: Vec<Candidate>) -> Vec<Found> {
+    let is_guarded = role::is_under_row_security(c.source.table);
+    let name = if is_guarded { "visible under policies" } else { "visible" };
+    let statement = c.statement(name, 0, || visible_sql(c, is_guarded));
+    let _acting = if is_guarded { ActingAs::guarded_self() } else { ActingAs::restricted(c.source.owner) };
+    let keys: Vec<_> = candidates.iter().map(|c| c.key.clone()).collect();
+    let versions: Vec<_> = candidates.iter().map(|c| c.source_xmin).collect();
+    let hashes: Vec<_> = candidates.iter().map(|c| c.source_hash).collect();
+    let mut candidates: Vec<Option<Candidate>> = candidates.into_iter().map(Some).collect();
+    spi::connect(|s| {
+        let rows = s.query_kept(Mode::Read, &statement, &[arg(keys), arg(versions), arg(hashes)]);
+        let found = rows.iter().filter_map(|row| {
+            let candidate = candidates[row.need::<i64>(1) as usize - 1].take()?;
+            Some(Found {
+                collection: c.name.clone(),
+                key: candidate.key,
+                chunk: candidate.chunk,
+                content: candidate.content,
+                score: candidate.score,
+                title: row.get(2),
+                link: row.get(3),
+                metadata: row.get(4),
+            })
+        });
+        found.collect()
+    })
+}
+
+fn visible_sql(c: &Collection, is_guarded: bool) -> String {
     // The row version is quicker to compare, but a role may have been granted some columns only, which system columns
     // never are.
-    let same_version = if guarded { "false" } else { "s.xmin OPERATOR(pg_catalog.=) u.xmin" };
-    let text = |column: &Option<Column>| match column {
-        Some(column) => column.output("s"),
-        None => "NULL::pg_catalog.text".to_owned(),
-    };
-    let metadata = if c.metadata.is_empty() {
-        "NULL::pg_catalog.text".to_owned()
-    } else {
-        let pairs: Vec<String> = c
-            .metadata
-            .iter()
-            .map(|column| {
-                let value = if column.is_built_in { format!("s.{}", quote(&column.name)) } else { column.output("s") };
-                format!("{}, {value}", pgrx::spi::quote_literal(&column.name))
-            })
-            .collect();
-        format!("pg_catalog.jsonb_build_object({})::pg_catalog.text", pairs.join(", "))
-    };
-    let sql = format!(
-        "SELECT u.place::pg_catalog.int4, {title}, {link}, {metadata}
-         FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.xid[]),
-                         pg_catalog.unnest($3::pg_catalog.int8[])) WITH ORDINALITY AS u (key, xmin, hash, place)
+    let same_version = if is_guarded { "" } else { "s.xmin OPERATOR(pg_catalog.=) u.source_xmin OR " };
+    format!(
+        "SELECT u.place, {title}, {link}, {metadata}
+         FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.jsonb[]), pg_catalog.unnest($2::pg_catalog.xid[]),
+                         pg_catalog.unnest($3::pg_catalog.int8[])) WITH ORDINALITY
+              AS u (key, source_xmin, source_hash, place)
          CROSS JOIN LATERAL {record}
          JOIN {source} s ON {join}
-         WHERE {same_version} OR {hash} OPERATOR(pg_catalog.=) u.hash",
-        title = text(&c.title),
-        link = text(&c.link),
-        record = c.key.record("u.key::pg_catalog.jsonb", "k"),
+         WHERE {same_version}{hash} OPERATOR(pg_catalog.=) u.source_hash
+         ORDER BY u.place",
+        title = shown(c.title.as_ref()),
+        link = shown(c.link.as_ref()),
+        metadata = metadata(c),
+        record = c.key.record("u.key", "k"),
         source = c.source.name,
         join = c.key.join("s", &c.key.columns, "k", &c.key.columns),
         hash = c.content_hash("s"),
-    );
-    let keys: Vec<String> = candidates.iter().map(|c| c.key.clone()).collect();
-    let versions: Vec<_> = candidates.iter().map(|c| c.xmin).collect();
-    let hashes: Vec<i64> = candidates.iter().map(|c| c.source_hash).collect();
-    let mut visible = vec![None; candidates.len()];
-    spi::connect(|s| {
-        for row in s.query(Mode::Read, &sql, &[arg(keys), arg(versions), arg(hashes)]).iter() {
-            let place = row.need::<i32>(1) as usize - 1;
-            visible[place] = Some(VisibleRow { title: row.get(2), link: row.get(3), metadata: row.get(4) });
-        }
-    });
-    visible
+    )
+}
+
+/// Title or link, as text.
+fn shown(column: Option<&Column>) -> String {
+    column.map_or_else(|| "NULL::pg_catalog.text".to_owned(), |column| column.output("s"))
+}
+
+/// Metadata, an object of the columns' values; of types that are not built in, their text: a cast to JSON could be
+/// somebody's code.
+fn metadata(c: &Collection) -> String {
+    if c.metadata.is_empty() {
+        return "NULL::pg_catalog.jsonb".to_owned();
+    }
+    let pairs: Vec<String> = c
+        .metadata
+        .iter()
+        .map(|column| {
+            let value = if column.is_built_in { format!("s.{}", quote(&column.name)) } else { column.output("s") };
+            format!("{}, {value}", pgrx::spi::quote_literal(&column.name))
+        })
+        .collect();
+    format!("pg_catalog.jsonb_build_object({})", pairs.join(", "))
 }

@@ -9,6 +9,7 @@
 //! | [`model`] | the one shape in which any chat model is asked and answers |
 //! | [`provider`] | how that shape is written on the wire, and what a failure means |
 //! | [`agent`] | when to call the model, when to search, when to stop, what may be cited |
+//! | [`retrieval`] | how many results a search gives, how many candidates it looks at, which are the best |
 //! | [`prompt`] | every sentence a model reads from us, and the format of search results |
 //! | [`extractive`] | the keyless model `local/extractive`: it answers with sentences it found |
 //! | [`trace`] | a run, printed for a person |
@@ -20,5 +21,6 @@ pub mod ingest;
 pub mod model;
 pub mod prompt;
 pub mod provider;
+pub mod retrieval;
 pub mod text;
 pub mod trace;

@@ -10,6 +10,7 @@ mod collections;
 mod docs;
 mod fake_provider;
 mod faults;
+mod registry;
 mod regress;
 mod regressions;
 mod search;

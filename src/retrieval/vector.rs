@@ -1,0 +1,75 @@
+//! The arm `vector`: chunks near the query's embedding, by the index as long as that pays, then by exact distance.
+
+use super::arm::{Arm, Candidate};
+use super::statements::{self, NearestExactly};
+use crate::pg::spi::Spi;
+use crate::registry::Collection;
+use std::collections::HashSet;
+
+/// Beyond so many candidates the index is left for an exact scan: pgvector looks at no more than 1000 at a time.
+const MAX_INDEX_CANDIDATES: usize = 1000;
+
+/// The chunks nearest to a vector.
+pub struct VectorArm<'s, 'c> {
+    spi: &'s Spi<'c>,
+    collection: &'s Collection,
+    query: &'s [f32],
+    stage: Stage<'c>,
+    /// Given by the index.
+    seen: HashSet<i64>,
+    bound: f64,
+}
+
+enum Stage<'c> {
+    /// So many were asked for by now.
+    Index(usize),
+    Exact(NearestExactly<'c>),
+}
+
+impl<'s, 'c> VectorArm<'s, 'c> {
+    /// Before its first candidate.
+    pub fn new(spi: &'s Spi<'c>, collection: &'s Collection, query: &'s [f32]) -> Self {
+        Self { spi, collection, query, stage: Stage::Index(0), seen: HashSet::new(), bound: 1.0 }
+    }
+
+    /// Candidates that the index finds beyond those seen; none when it is left for the exact scan.
+    fn by_index(&mut self, asked: usize, count: usize) -> Vec<Candidate> {
+        let limit = asked + count;
+        if limit > MAX_INDEX_CANDIDATES {
+            return vec![];
+        }
+        let nearest = statements::nearest(self.spi, self.collection, self.query, limit);
+        self.stage = Stage::Index(limit);
+        if let Some(worst) = nearest.last() {
+            self.bound = worst.score;
+        }
+        nearest.into_iter().filter(|c| self.seen.insert(c.chunk_id)).collect()
+    }
+}
+
+impl Arm for VectorArm<'_, '_> {
+    fn next(&mut self, count: usize) -> Vec<Candidate> {
+        if let Stage::Index(asked) = self.stage {
+            let new = self.by_index(asked, count);
+            if !new.is_empty() {
+                return new;
+            }
+            // An index scan that ends early proves little: entries of dead rows and its own bounds make it short.
+            self.stage = Stage::Exact(NearestExactly::open(self.spi, self.collection, self.query));
+        }
+        let Stage::Exact(scan) = &mut self.stage else { return vec![] };
+        loop {
+            let nearest = scan.next(count);
+            let Some(worst) = nearest.last() else { return vec![] };
+            self.bound = worst.score;
+            let new: Vec<Candidate> = nearest.into_iter().filter(|c| !self.seen.contains(&c.chunk_id)).collect();
+            if !new.is_empty() {
+                return new;
+            }
+        }
+    }
+
+    fn bound(&self) -> f64 {
+        self.bound
+    }
+}
