@@ -119,7 +119,7 @@ pub fn statement(c: &Collection, event: Event) -> Rc<Statement> {
         Event::Update => "capture updated",
         Event::Delete | Event::Truncate => "capture deleted",
     };
-    c.statement(name, || {
+    c.statement(name, 0, || {
         format!("INSERT INTO rag_internal.queue (collection, key) SELECT $1, t.key FROM ({}) t", touched(c, event))
     })
 }
@@ -131,7 +131,7 @@ pub fn bulk_statement(c: &Collection, event: Event) -> Rc<Statement> {
         Event::Update => "capture many updated",
         Event::Delete | Event::Truncate => "capture many deleted",
     };
-    c.statement(name, || insert_in_groups(&touched(c, event)))
+    c.statement(name, 0, || insert_in_groups(&touched(c, event)))
 }
 
 /// Queues many keys, those of `keys` (`SELECT ... AS key`), in groups. $1 is the collection's id.
@@ -148,13 +148,13 @@ pub fn insert_in_groups(keys: &str) -> String {
 pub fn row_statement(c: &Collection, event: Event, relation: pg_sys::Oid) -> Rc<Statement> {
     let insert = "INSERT INTO rag_internal.queue (collection, key) SELECT $1,";
     match event {
-        Event::Insert => c.statement_for("capture inserted row", relation, || {
+        Event::Insert => c.statement("capture inserted row", relation.to_u32(), || {
             format!("{insert} {} FROM (SELECT ($2).*) n", key("n", c))
         }),
-        Event::Delete | Event::Truncate => c.statement_for("capture deleted row", relation, || {
+        Event::Delete | Event::Truncate => c.statement("capture deleted row", relation.to_u32(), || {
             format!("{insert} {} FROM (SELECT ($2).*) o", key("o", c))
         }),
-        Event::Update => c.statement_for("capture updated row", relation, || {
+        Event::Update => c.statement("capture updated row", relation.to_u32(), || {
             format!(
                 "{insert} changed.key FROM (SELECT ($2).*) o, (SELECT ($3).*) n,
                      LATERAL (SELECT {new} UNION SELECT {old}) AS changed (key)
