@@ -39,12 +39,6 @@ pub fn provider(name: &str, role: pg_sys::Oid) -> Option<ProviderRow> {
     })
 }
 
-/// Whether the extension is installed in this database.
-pub fn extension_exists() -> bool {
-    const SQL: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname = 'pg_ragent')";
-    spi::connect(|s| s.query(Mode::Read, SQL, &[]).one().unwrap_or(false))
-}
-
 /// Whether a server the role owns, or the role's own user mapping, has this option with this value.
 pub fn has_option(role: pg_sys::Oid, name: &str, value: &str) -> bool {
     const SQL: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_foreign_server s

@@ -11,7 +11,7 @@
 //! | [`prompt`] | every sentence a model reads from us, the format of search results, citation markers |
 //! | [`provider`] | how a request is written on the wire, and what a failure means |
 //! | [`retrieval`] | how many results a search gives, how many candidates it looks at, which are the best |
-//! | [`ingest`] | where a row's text is cut into pieces that fit an embedding model |
+//! | [`ingest`] | how a row becomes chunks, which rows come next, what a failure means |
 //! | [`model`] | the one shape in which any chat model is asked and answers |
 //! | [`text`] | sentences, words and stems, shared by the above |
 //!
