@@ -5,7 +5,7 @@ use super::ForeignObject;
 /// The values an option takes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum OptionKind {
-    /// The name of a [`Wire`].
+    /// The name of a [`Wire`](crate::provider::Wire).
     Api,
     /// An `http` or `https` address without user, query or fragment.
     Url,
@@ -93,7 +93,7 @@ impl OptionSpec {
     }
 }
 
-/// Selects the [`Wire`]: the one option that every server has.
+/// Selects the [`Wire`](crate::provider::Wire): the one option that every server has.
 pub const API: OptionSpec =
     OptionSpec { required: true, ..OptionSpec::of_server("api", OptionKind::Api, "the API that the server speaks") };
 
