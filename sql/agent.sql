@@ -33,6 +33,8 @@ CREATE TABLE runs (
     CONSTRAINT explained CHECK ((status = 'failed') <= (error IS NOT NULL)),
     CONSTRAINT resumable CHECK ((state IS NULL) = (state_version IS NULL) AND (state IS NULL OR finished_at IS NULL))
 );
+-- Written at every step and gone at the end: compressing it would cost more than it saves.
+ALTER TABLE runs ALTER COLUMN state SET STORAGE EXTERNAL;
 CREATE INDEX ON runs (role_oid, started_at DESC);
 COMMENT ON TABLE runs IS 'Questions asked with rag.ask and rag.answer; each role sees its own';
 COMMENT ON COLUMN runs.id IS 'Identifier, for rag.trace; ordered by time';
