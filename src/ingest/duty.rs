@@ -6,11 +6,10 @@
 use super::job::{self, Job, JobRow, LOCAL_CHUNKS};
 use super::statements::queue::{self, Claim};
 use crate::duty::Duty;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, excerpt};
 use crate::pg::http::{HttpError, InFlight, Response};
 use crate::pg::{worker, xact};
-use crate::provider;
-use crate::provider::remote::{self, Failure};
+use crate::provider::{self, Failure, remote};
 use crate::registry;
 use ragent_core::ingest::schedule::{Account, Outlook, RENEW_EVERY, Schedule};
 use ragent_core::ingest::verdict::{Failed, Fault, Verdict, judge};
@@ -254,13 +253,15 @@ impl Ingest {
             &job.texts()[range.clone()],
             Some(job.collection.vectors.embedding.dimensions as usize),
         );
-        match self.in_flight.submit(tag, request) {
+        let submitted = request.and_then(|request| {
+            self.in_flight.submit(tag, request).map_err(|e| Failure::of_http(&job.provider, &e).error)
+        });
+        match submitted {
             Ok(()) => {
                 self.requests.insert(tag, (number, range));
             }
             Err(e) => {
                 if let Some(job) = self.take(number) {
-                    let e = remote::failure(&job.provider, e).error;
                     self.failed_job(&job, &Trouble::new(Fault::State, e));
                 }
             }
@@ -398,5 +399,5 @@ impl Trouble {
 }
 
 fn log_row(collection: i32, row: &JobRow, e: &Error) {
-    pgrx::log!("collection {collection}: row {}: {e}", provider::excerpt(&row.key));
+    pgrx::log!("collection {collection}: row {}: {e}", excerpt(&row.key));
 }

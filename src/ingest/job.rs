@@ -4,7 +4,7 @@ use super::statements::chunks::{NewChunk, SourceRow, Version};
 use super::statements::queue::Entry;
 use super::statements::{chunks, queue};
 use crate::error::{Error, Result};
-use crate::provider::{self, ModelName, Provider, options::Api};
+use crate::provider::{self, ModelName, Provider};
 use crate::registry::{self, Collection};
 use pgrx::PgSqlErrorCode;
 use ragent_core::ingest::chunk::{ChunkOptions, chunker};
@@ -175,7 +175,7 @@ impl Input {
 
     /// How many requests may be under way to it.
     pub fn max_in_flight(&self) -> usize {
-        self.provider.max_in_flight
+        self.provider.settings.max_in_flight
     }
 
     /// Cuts the rows into chunks and finds those to embed. Needs no transaction.
@@ -236,12 +236,12 @@ impl Job {
 
     /// Whether its model runs in this process.
     pub fn is_local(&self) -> bool {
-        self.provider.api == Api::Local
+        self.provider.runs_in_process()
     }
 
     /// How many chunks a job like this should have.
     pub fn target(&self) -> usize {
-        if self.is_local() { LOCAL_CHUNKS } else { self.provider.max_batch_items }
+        if self.is_local() { LOCAL_CHUNKS } else { self.provider.settings.max_batch_items }
     }
 
     /// Takes the vectors of a run of texts.
