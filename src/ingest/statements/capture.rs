@@ -100,10 +100,10 @@ impl Touched {
             Event::Insert => Self { rows: "FROM rag_new n".to_owned(), key: of("n") },
             Event::Delete | Event::Truncate => Self { rows: "FROM rag_old o".to_owned(), key: of("o") },
             Event::Update => {
-                // A key column is NULL only where a side of the join is missing. Not IS NULL, which is also true of a
-                // composite value whose fields are all NULL.
+                // A key column is NULL only where a side of the join is missing; keys of row types, whose fields could all
+                // be NULL, are refused.
                 let first = quote(&c.key.columns[0]);
-                let missing = |alias: &str| format!("{alias}.{first} IS NOT DISTINCT FROM NULL");
+                let missing = |alias: &str| format!("{alias}.{first} IS NULL");
                 let (new, old): (Vec<String>, Vec<String>) = (of("n"), of("o"));
                 let either = |(n, o)| format!("CASE WHEN {} THEN {o} ELSE {n} END", missing("n"));
                 Self {
