@@ -1,4 +1,5 @@
 -- from commit to searchable, with the local model, one row at a time
+-- Variables: rows.
 SET client_min_messages = warning;
 CREATE TABLE note (id int PRIMARY KEY, body text NOT NULL);
 SELECT rag.create_collection('note', 'note', ARRAY['body']) \g /dev/null
@@ -35,7 +36,7 @@ CALL write_and_wait(20);
 TRUNCATE timing;
 TRUNCATE note;
 SELECT rag.wait_until_current('note') \g /dev/null
-CALL write_and_wait(300);
+CALL write_and_wait(:rows);
 
 SELECT round(percentile_cont(0.5) WITHIN GROUP (ORDER BY ms)::numeric, 2) AS "p50 ms",
        round(percentile_cont(0.99) WITHIN GROUP (ORDER BY ms)::numeric, 2) AS "p99 ms",

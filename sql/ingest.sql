@@ -6,7 +6,8 @@ CREATE TABLE rag_internal.queue (
     id             bigint GENERATED ALWAYS AS IDENTITY (INCREMENT BY 1000),
     collection     integer NOT NULL,
     key            jsonb,
-    keys           jsonb[],
+    keys           jsonb,
+    rows           integer NOT NULL DEFAULT 1,
     queued_at      timestamptz NOT NULL DEFAULT pg_catalog.now(),
     attempts       integer NOT NULL DEFAULT 0,
     retry_at       timestamptz,
@@ -17,6 +18,8 @@ CREATE TABLE rag_internal.queue (
     claimed_until  timestamptz,
     PRIMARY KEY (collection, id)
 );
+-- Compressing them would take the writer longer than writing them.
+ALTER TABLE rag_internal.queue ALTER COLUMN keys SET STORAGE EXTERNAL;
 -- Few entries are anything but a row that waits: what captures write goes into no other index than the primary key's.
 CREATE INDEX queue_special ON rag_internal.queue (collection, id)
     WHERE key IS NULL OR retry_at IS NOT NULL OR claimed_by IS NOT NULL;
@@ -27,7 +30,8 @@ COMMENT ON TABLE rag_internal.queue IS 'Source rows that changed and are not emb
 COMMENT ON COLUMN rag_internal.queue.id IS 'Order of capture';
 COMMENT ON COLUMN rag_internal.queue.collection IS 'rag_internal.collection.id';
 COMMENT ON COLUMN rag_internal.queue.key IS 'Primary key of the row; NULL where keys is set, and for a comparison of all chunks with the source (after TRUNCATE)';
-COMMENT ON COLUMN rag_internal.queue.keys IS 'Primary keys of the rows that one statement changed, where they were many; at most 500';
+COMMENT ON COLUMN rag_internal.queue.keys IS 'Primary keys of the rows that one statement changed, where they were many: an array for each key column; at most 500 rows';
+COMMENT ON COLUMN rag_internal.queue.rows IS 'Rows it stands for; 1 for a comparison';
 COMMENT ON COLUMN rag_internal.queue.queued_at IS 'Begin of the transaction that changed the row';
 COMMENT ON COLUMN rag_internal.queue.attempts IS 'Attempts that failed';
 COMMENT ON COLUMN rag_internal.queue.retry_at IS 'Not to be tried before';
@@ -68,7 +72,7 @@ COMMENT ON FUNCTION rag_internal.is_capturing(integer) IS 'Whether a capture tri
 
 -- Writers queue their rows as themselves: nothing of theirs is evaluated with more rights than they have.
 -- The policy keeps everybody from writing to the queue in another way.
-GRANT INSERT (collection, key, keys) ON rag_internal.queue TO PUBLIC;
+GRANT INSERT (collection, key, keys, rows) ON rag_internal.queue TO PUBLIC;
 ALTER TABLE rag_internal.queue ENABLE ROW LEVEL SECURITY;
 CREATE POLICY capture ON rag_internal.queue FOR INSERT TO PUBLIC WITH CHECK (rag_internal.is_capturing(collection));
 COMMENT ON POLICY capture ON rag_internal.queue IS 'Roles write to the queue by the capture triggers only';

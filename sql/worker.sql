@@ -49,7 +49,7 @@ CREATE VIEW status WITH (security_barrier) AS
     CROSS JOIN LATERAL pg_catalog.pg_has_role(r.relowner, 'USAGE') AS o (owns)
     CROSS JOIN LATERAL rag_internal.row_counts(c.id) AS n
     CROSS JOIN LATERAL (
-        SELECT coalesce(pg_catalog.sum(coalesce(pg_catalog.cardinality(q.keys), 1)), 0)::pg_catalog.int8,
+        SELECT coalesce(pg_catalog.sum(q.rows), 0)::pg_catalog.int8,
                pg_catalog.clock_timestamp() - pg_catalog.min(q.queued_at),
                (pg_catalog.array_agg(q.error ORDER BY q.id DESC) FILTER (WHERE q.error IS NOT NULL))[1],
                (pg_catalog.array_agg(q.error_hint ORDER BY q.id DESC) FILTER (WHERE q.error IS NOT NULL))[1]

@@ -11,6 +11,7 @@ use crate::pg::http::{HttpError, InFlight, Response};
 use crate::pg::{worker, xact};
 use crate::provider::{self, Failure, remote};
 use crate::registry;
+use pgrx::PgSqlErrorCode;
 use ragent_core::ingest::schedule::{Account, Outlook, RENEW_EVERY, Schedule};
 use ragent_core::ingest::verdict::{Failed, Fault, Verdict, judge};
 use ragent_core::provider::{FailureKind, backoff};
@@ -108,6 +109,8 @@ impl Ingest {
             Ok(Claim::Rows(entries)) if entries.is_empty() => return false,
             Ok(Claim::Rows(entries)) => entries,
             Ok(Claim::Comparison(entries)) => return self.compare(collection, &entries),
+            // Another worker is claiming for longer than usual: it goes on with the collection.
+            Err(e) if e.code == PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE => return false,
             Err(e) => {
                 self.block(collection, &e);
                 return false;

@@ -86,28 +86,39 @@ fn key(alias: &str, c: &Collection) -> String {
     c.key.object(alias, &c.key.columns)
 }
 
-/// The keys of the rows a statement touched, as `SELECT ... AS key FROM ...` over its transition tables.
-fn touched(c: &Collection, event: Event) -> String {
-    match event {
-        Event::Insert => format!("SELECT {} AS key FROM rag_new n", key("n", c)),
-        Event::Delete | Event::Truncate => format!("SELECT {} AS key FROM rag_old o", key("o", c)),
-        Event::Update => {
-            // A key column is NULL only where a side of the join is missing. Not IS NULL, which is also true of a composite
-            // value whose fields are all NULL.
-            let first = quote(&c.key.columns[0]);
-            let missing = |alias: &str| format!("{alias}.{first} IS NOT DISTINCT FROM NULL");
-            format!(
-                "SELECT CASE WHEN {new_missing} THEN {old_key} ELSE {new_key} END AS key
-                 FROM rag_new n FULL JOIN rag_old o ON {same}
-                 WHERE {new_missing} OR {old_missing} OR {new_image} OPERATOR(pg_catalog.*<>) {old_image}",
-                new_missing = missing("n"),
-                old_missing = missing("o"),
-                old_key = key("o", c),
-                new_key = key("n", c),
-                same = c.key.join("n", &c.key.columns, "o", &c.key.columns),
-                new_image = image("n", c),
-                old_image = image("o", c),
-            )
+/// The rows of a statement, as an SQL fragment that begins after SELECT's list, and an expression for each key column.
+struct Touched {
+    rows: String,
+    key: Vec<String>,
+}
+
+impl Touched {
+    /// Those in the transition tables of a trigger.
+    fn by(c: &Collection, event: Event) -> Self {
+        let of = |alias: &str| c.key.columns.iter().map(|name| format!("{alias}.{}", quote(name))).collect();
+        match event {
+            Event::Insert => Self { rows: "FROM rag_new n".to_owned(), key: of("n") },
+            Event::Delete | Event::Truncate => Self { rows: "FROM rag_old o".to_owned(), key: of("o") },
+            Event::Update => {
+                // A key column is NULL only where a side of the join is missing; keys of row types, whose fields could all
+                // be NULL, are refused.
+                let first = quote(&c.key.columns[0]);
+                let missing = |alias: &str| format!("{alias}.{first} IS NULL");
+                let (new, old): (Vec<String>, Vec<String>) = (of("n"), of("o"));
+                let either = |(n, o)| format!("CASE WHEN {} THEN {o} ELSE {n} END", missing("n"));
+                Self {
+                    rows: format!(
+                        "FROM rag_new n FULL JOIN rag_old o ON {same}
+                         WHERE {new_missing} OR {old_missing} OR {new_image} OPERATOR(pg_catalog.*<>) {old_image}",
+                        same = c.key.join("n", &c.key.columns, "o", &c.key.columns),
+                        new_missing = missing("n"),
+                        old_missing = missing("o"),
+                        new_image = image("n", c),
+                        old_image = image("o", c),
+                    ),
+                    key: new.into_iter().zip(old).map(either).collect(),
+                }
+            }
         }
     }
 }
@@ -120,7 +131,13 @@ pub fn statement(c: &Collection, event: Event) -> Rc<Statement> {
         Event::Delete | Event::Truncate => "capture deleted",
     };
     c.statement(name, 0, || {
-        format!("INSERT INTO rag_internal.queue (collection, key) SELECT $1, t.key FROM ({}) t", touched(c, event))
+        let Touched { rows, key } = Touched::by(c, event);
+        let names = c.key.columns.iter().map(quote_literal);
+        let pairs: Vec<String> = names.zip(&key).map(|(name, value)| format!("{name}, {value}")).collect();
+        format!(
+            "INSERT INTO rag_internal.queue (collection, key) SELECT $1, pg_catalog.jsonb_build_object({}) {rows}",
+            pairs.join(", ")
+        )
     })
 }
 
@@ -131,17 +148,44 @@ pub fn bulk_statement(c: &Collection, event: Event) -> Rc<Statement> {
         Event::Update => "capture many updated",
         Event::Delete | Event::Truncate => "capture many deleted",
     };
-    c.statement(name, 0, || insert_in_groups(&touched(c, event)))
+    c.statement(name, 0, || insert_in_groups(c, &Touched::by(c, event)))
 }
 
-/// Queues many keys, those of `keys` (`SELECT ... AS key`), in groups. $1 is the collection's id.
-pub fn insert_in_groups(keys: &str) -> String {
+/// Queues rows of a collection's source, `s`, in groups. $1 is the collection's id.
+pub fn insert_of_source(c: &Collection, condition: &str) -> String {
+    let key = c.key.columns.iter().map(|name| format!("s.{}", quote(name))).collect();
+    insert_in_groups(c, &Touched { rows: format!("FROM {} s WHERE {condition}", c.source.name), key })
+}
+
+/// An entry holds an array for each key column, so that the writer makes few values of many.
+fn insert_in_groups(c: &Collection, touched: &Touched) -> String {
+    let numbered: Vec<String> = touched.key.iter().zip(1..).map(|(value, n)| format!("{value} AS key_{n}")).collect();
+    let arrays: Vec<String> = c
+        .key
+        .columns
+        .iter()
+        .zip(1..)
+        .zip(&c.key.types)
+        .map(|((name, n), sql_type)| format!("{}, {}", quote_literal(name), array_of(sql_type, n)))
+        .collect();
     format!(
-        "INSERT INTO rag_internal.queue (collection, keys)
-         SELECT $1, pg_catalog.array_agg(numbered.key)
-         FROM (SELECT t.key, pg_catalog.row_number() OVER () AS place FROM ({keys}) t) numbered
-         GROUP BY numbered.place OPERATOR(pg_catalog./) {MAX_KEYS}"
+        "INSERT INTO rag_internal.queue (collection, keys, rows)
+         SELECT $1, pg_catalog.jsonb_build_object({arrays}), pg_catalog.count(*)
+         FROM (SELECT {numbered}, pg_catalog.row_number() OVER () AS place {rows}) t
+         GROUP BY t.place OPERATOR(pg_catalog./) {MAX_KEYS}",
+        arrays = arrays.join(", "),
+        numbered = numbered.join(", "),
+        rows = touched.rows,
     )
+}
+
+/// The values of a key column as one jsonb array. Those of array types (int2vector is one) have no array of their own.
+fn array_of(sql_type: &str, n: i32) -> String {
+    if sql_type.ends_with(']') || sql_type.ends_with("vector") {
+        format!("pg_catalog.jsonb_agg(t.key_{n})")
+    } else {
+        format!("pg_catalog.to_jsonb(pg_catalog.array_agg(t.key_{n}))")
+    }
 }
 
 /// What a row-level trigger of `relation` runs; $1 is the collection's id, then come the old row, the new row, or both.

@@ -3,7 +3,7 @@
 //! An entry that a worker is at work on is claimed: `claimed_by` is the worker's process number, and the claim holds until
 //! `claimed_until`. Whoever has not the claim any more when it stores its work drops it: the entry is another's by then.
 
-use super::capture::insert_in_groups;
+use super::capture::insert_of_source;
 use crate::error::Error;
 use crate::ingest::capture::Capturing;
 use crate::pg::lock::Lock;
@@ -32,8 +32,7 @@ pub fn queue_missing(c: &Collection) {
 }
 
 fn queue_where(c: &Collection, condition: &str) {
-    let key = c.key.object("s", &c.key.columns);
-    let sql = insert_in_groups(&format!("SELECT {key} AS key FROM {} s WHERE {condition}", c.source.name));
+    let sql = insert_of_source(c, condition);
     let _acting = ActingAs::restricted(c.source.owner);
     let _capturing = Capturing::begin(c.id);
     spi::connect(|s| s.run(&sql, &[arg(c.id)]));
@@ -178,8 +177,12 @@ fn unfold(s: &Spi<'_>, collection: i32) -> bool {
                  ORDER BY q.id LIMIT 1)
              RETURNING id, keys, queued_at)
          INSERT INTO rag_internal.queue (collection, id, key, queued_at) OVERRIDING SYSTEM VALUE
-         SELECT $1, bulk.id + u.place, u.key, bulk.queued_at
-         FROM bulk CROSS JOIN LATERAL pg_catalog.unnest(bulk.keys) WITH ORDINALITY AS u (key, place)"
+         SELECT $1, bulk.id + one.place, one.key, bulk.queued_at
+         FROM bulk CROSS JOIN LATERAL (
+             SELECT value.place, pg_catalog.jsonb_object_agg(part.name, value.value)
+             FROM pg_catalog.jsonb_each(bulk.keys) AS part (name, list)
+             CROSS JOIN LATERAL pg_catalog.jsonb_array_elements(part.list) WITH ORDINALITY AS value (value, place)
+             GROUP BY value.place) AS one (place, key)"
     );
     s.run(&sql, &[arg(collection)]) > 0
 }
@@ -323,7 +326,7 @@ pub fn retry_failures(collections: &[i32]) -> i64 {
 /// them, which may queue more.
 pub fn last_id(collections: &[i32]) -> (i64, bool) {
     // An entry of many keys gives the numbers after its own to its rows.
-    const SQL: &str = "SELECT coalesce(pg_catalog.max(id + coalesce(pg_catalog.cardinality(keys), 0)), 0) AS id,
+    const SQL: &str = "SELECT coalesce(pg_catalog.max(id + CASE WHEN keys IS NULL THEN 0 ELSE rows END), 0) AS id,
                coalesce(pg_catalog.bool_or(key IS NULL AND keys IS NULL), false) AS is_comparing
         FROM rag_internal.queue WHERE collection = ANY ($1)";
     let _acting = ActingAs::superuser();
@@ -348,7 +351,7 @@ pub fn left(collections: &[i32], up_to: i64) -> (bool, bool) {
 
 /// How many rows entries up to a number stand for.
 pub fn count_left(collections: &[i32], up_to: i64) -> i64 {
-    const SQL: &str = "SELECT coalesce(pg_catalog.sum(coalesce(pg_catalog.cardinality(keys), 1)), 0)::pg_catalog.int8
+    const SQL: &str = "SELECT coalesce(pg_catalog.sum(rows), 0)::pg_catalog.int8
         FROM rag_internal.queue WHERE collection = ANY ($1) AND id <= $2";
     let _acting = ActingAs::superuser();
     spi::connect(|s| s.query(Mode::Read, SQL, &[arg(collections.to_vec()), arg(up_to)]).one().unwrap_or(0))

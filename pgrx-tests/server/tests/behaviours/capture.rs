@@ -244,6 +244,49 @@ async fn concurrent_writers_lose_nothing() {
     assert!(!contents(&session).await.is_empty());
 }
 
+#[tokio::test]
+async fn many_rows_of_a_statement_are_queued_as_few_entries_and_few_as_one_each() {
+    let (_db, session) = Database::open().await;
+    session
+        .run(
+            "CREATE TABLE articles (id int PRIMARY KEY, body text);
+             SELECT rag.create_collection('articles', 'articles', '{body}', embedding_model => 'fake/embed-64')",
+        )
+        .await;
+    for write in [
+        "INSERT INTO articles SELECT i, 'article ' || i FROM generate_series(1, 1200) i",
+        "UPDATE articles SET body = 'changed ' || id WHERE id > 100",
+        "UPDATE articles SET id = id + 5000 WHERE id > 1100",
+        "DELETE FROM articles WHERE id BETWEEN 200 AND 400",
+    ] {
+        session.run(&format!("BEGIN; {write}")).await;
+        let entries = session.rows("SELECT count(keys), sum(rows) FROM rag_internal.queue").await.remove(0);
+        let number = |n: usize| entries[n].as_ref().and_then(|v| v.parse::<i64>().ok()).unwrap_or(0);
+        assert!(number(0) <= 4 && number(1) >= 200, "{write}: {entries:?}");
+        assert_eq!(session.number("SELECT pending FROM rag.status").await, number(1), "{write}");
+        session.run("COMMIT").await;
+        assert!(!contents(&session).await.is_empty());
+    }
+    session.run("BEGIN; INSERT INTO articles SELECT -i, 'few ' || i FROM generate_series(1, 20) i").await;
+    assert_eq!(session.number("SELECT count(key) FROM rag_internal.queue").await, 20);
+    session.run("COMMIT").await;
+    assert_eq!(contents(&session).await.iter().filter(|c| c.starts_with("few")).count(), 20);
+}
+
+#[tokio::test]
+async fn many_rows_that_wait_follow_a_renamed_key() {
+    let (_db, session) = open().await;
+    session
+        .run(
+            "BEGIN; INSERT INTO articles SELECT i, 't', 'more ' || i FROM generate_series(10, 300) i;
+             ALTER TABLE articles RENAME id TO number; COMMIT",
+        )
+        .await;
+    current(&session).await;
+    assert_eq!(session.number("SELECT count(*) FROM articles_chunks").await, 294);
+    assert_eq!(session.number("SELECT count(*) FROM rag.failures").await, 0);
+}
+
 /// Runs futures concurrently.
 async fn futures<T>(all: Vec<impl Future<Output = T>>) -> Vec<T> {
     let mut pinned: Vec<_> = all.into_iter().map(Box::pin).collect();

@@ -236,9 +236,13 @@ async fn a_poisoned_row_is_parked_and_holds_nothing_back() {
     assert_eq!(session.column("SELECT key->>'id' FROM rag.failures ORDER BY 1").await, ["13", "31"]);
     let error = session.value("SELECT error FROM rag.failures LIMIT 1").await;
     assert!(error.contains("does not embed"), "the provider's own words are missing: {error}");
-    let status = &session.rows("SELECT failed, pending, last_error FROM rag.status").await[0];
+    let status = &session.rows("SELECT failed, pending, last_error, last_error_hint FROM rag.status").await[0];
     assert_eq!((status[0].as_deref(), status[1].as_deref()), (Some("2"), Some("0")));
     assert!(status[2].is_some());
+    let failure = session.rows("SELECT hint, sqlstate FROM rag.failures LIMIT 1").await.remove(0);
+    assert!(failure[0].as_ref().is_some_and(|hint| hint.contains("refuses")), "{failure:?}");
+    assert_eq!(failure[1].as_deref(), Some("22023"));
+    assert_eq!(status[3], failure[0], "the status shows another hint than the failure");
     assert!(session.number("SELECT min(attempts) FROM rag.failures").await >= 1);
     db.provider.heal();
     assert_eq!(session.number("SELECT rag.retry_failures('notes')").await, 2);
@@ -328,6 +332,9 @@ async fn it_holds_no_transaction_snapshot_or_lock_while_it_waits_for_a_provider(
         assert_eq!(session.number(&held).await, 0, "held something in sample {sample}");
         assert!(db.provider.counters().stalled >= 1);
     }
+    // Nor the locks of rows that the list of locks does not show: whoever asks for them has them at once.
+    assert!(session.number("SELECT count(*) FROM rag_internal.queue WHERE claimed_by IS NOT NULL").await > 0);
+    session.run("BEGIN; SELECT FROM rag_internal.queue FOR UPDATE NOWAIT; ROLLBACK").await;
     // So nobody else has to wait either.
     session.run("SET lock_timeout = '2s'; ALTER TABLE notes ADD extra int; TRUNCATE notes").await;
     session.run("VACUUM notes_chunks").await;
@@ -443,5 +450,118 @@ async fn the_setting_turns_workers_off_and_on() {
     session.run("ALTER SYSTEM RESET rag.worker").await;
     session.run("SELECT pg_reload_conf()").await;
     worker_pid(&session).await;
+    expect_exact(&session).await;
+}
+
+/// A cluster whose databases have two workers, and a database in it with the collection `notes`.
+async fn with_two_workers(cluster: &Cluster) -> (Database<'_>, Session) {
+    let db = Database::in_cluster(cluster).await;
+    let session = db.connect().await;
+    session.run("ALTER SERVER fake OPTIONS (max_in_flight '2', max_batch_items '10')").await;
+    session.run(NOTES).await;
+    session.wait_until("two workers", PATIENCE, &WORKERS.replace("count(*)", "count(*) = 2")).await;
+    (db, session)
+}
+
+#[tokio::test]
+async fn several_workers_share_the_queue_and_a_killed_one_loses_nothing() {
+    let cluster = Cluster::builder().setting("rag.workers", "2").start().await;
+    let (db, session) = with_two_workers(&cluster).await;
+    db.provider.forget();
+    db.provider.set_latency(Duration::from_millis(150));
+    session.run("INSERT INTO notes SELECT i, 'note ' || i FROM generate_series(1, 400) i").await;
+    let both = "SELECT count(DISTINCT claimed_by) = 2 FROM rag_internal.queue";
+    session.wait_until("both at work", PATIENCE, both).await;
+    expect_exact(&session).await;
+    let texts = db.provider.counters().texts;
+    assert_eq!((texts.len(), texts.values().max()), (400, Some(&1)), "texts embedded, and how often at most");
+    // And changes of the same rows, over and over: each ends as it was last.
+    for round in 0..5 {
+        session.run(&format!("UPDATE notes SET body = 'note ' || id || ' of {round}' WHERE id <= 100")).await;
+    }
+    session.run("DELETE FROM notes WHERE id % 3 = 0").await;
+    session.wait_until("both at work", PATIENCE, both).await;
+    let pid = session.column(WORKER_PID).await[1].parse().expect("a process number");
+    kill(pid, Signal::KILL);
+    let session = wait_for("the server to recover", PATIENCE, || async {
+        let session = Session::open(&cluster.connection(&db.name, SUPERUSER)).await.ok()?;
+        let again = format!("SELECT 1 FROM pg_stat_activity WHERE backend_type = 'pg_ragent worker' AND pid <> {pid}");
+        session.try_rows(&again).await.ok().filter(|rows| !rows.is_empty()).map(|_| session)
+    })
+    .await;
+    expect_exact(&session).await;
+}
+
+#[tokio::test]
+async fn the_number_of_workers_follows_the_setting() {
+    let cluster = Cluster::builder().setting("rag.workers", "2").start().await;
+    let (db, session) = with_two_workers(&cluster).await;
+    db.provider.break_down(FaultKind::HangBeforeHeaders);
+    session.run("INSERT INTO notes SELECT i, 'note ' || i FROM generate_series(1, 100) i").await;
+    session.wait_until("both at work", PATIENCE, "SELECT count(DISTINCT claimed_by) = 2 FROM rag_internal.queue").await;
+    for (workers, count) in [("1", 1), ("3", 3)] {
+        session.run(&format!("ALTER SYSTEM SET rag.workers = {workers}")).await;
+        session.run("SELECT pg_reload_conf()").await;
+        session
+            .wait_until("as many workers", PATIENCE, &WORKERS.replace("count(*)", &format!("count(*) = {count}")))
+            .await;
+    }
+    // What the one that ended had claimed is given to others; what is stalled is not.
+    let lost = "SELECT count(*) FROM rag_internal.queue WHERE claimed_by <> ALL (rag_internal.worker_pids())";
+    assert_eq!(session.number(lost).await, 0);
+    db.provider.heal();
+    expect_exact(&session).await;
+}
+
+#[tokio::test]
+async fn what_a_terminated_worker_had_claimed_is_taken_over_at_once() {
+    let (db, session) = Database::open().await;
+    let pid = stall(&db, &session).await;
+    let claimed = format!("SELECT count(*) FROM rag_internal.queue WHERE claimed_by = {pid}");
+    assert_eq!(session.number(&claimed).await, 10);
+    db.provider.heal();
+    session.run(&format!("SELECT pg_terminate_backend({pid})")).await;
+    // Claims hold for two minutes; nobody waits for that.
+    let started = Instant::now();
+    expect_exact(&session).await;
+    assert!(started.elapsed() < Duration::from_secs(30), "taken over after {:?}", started.elapsed());
+    // A claim of a process that is none of the workers is nobody's.
+    session
+        .run(
+            "INSERT INTO notes VALUES (50, 'fifty');
+             UPDATE rag_internal.queue SET claimed_by = pg_backend_pid(), claimed_until = now() + interval '1 hour'",
+        )
+        .await;
+    expect_exact(&session).await;
+}
+
+#[tokio::test]
+async fn a_comparison_waits_for_what_is_under_way_and_what_comes_later_for_the_comparison() {
+    let (db, session) = Database::open().await;
+    stall(&db, &session).await;
+    session.run("TRUNCATE notes").await;
+    session.run("INSERT INTO notes VALUES (1, 'after')").await;
+    let early = "SELECT count(*) FROM rag_internal.queue q WHERE claimed_by IS NOT NULL
+                    AND id >= (SELECT id FROM rag_internal.queue WHERE key IS NULL AND keys IS NULL)";
+    for _ in 0..20 {
+        assert_eq!(session.number(early).await, 0, "claimed before its time");
+        session.run("SELECT rag.wait_until_current(timeout => '20 ms')").await;
+    }
+    db.provider.heal();
+    expect_exact(&session).await;
+    assert_eq!(session.column("SELECT content FROM notes_chunks").await, ["after"]);
+}
+
+#[tokio::test]
+async fn a_small_change_is_not_held_up_by_a_bulk_load() {
+    let (db, session) = Database::open().await;
+    session.run("ALTER SERVER fake OPTIONS (max_in_flight '1', max_batch_items '50')").await;
+    session.run(NOTES).await;
+    db.provider.set_latency(Duration::from_millis(50));
+    session.run("INSERT INTO notes SELECT i, 'note ' || i FROM generate_series(1, 5000) i").await;
+    session.run("INSERT INTO notes VALUES (0, 'small')").await;
+    session.wait_until("the small change", PATIENCE, "SELECT count(*) = 1 FROM notes_chunks WHERE id = 0").await;
+    let pending = session.number("SELECT pending FROM rag.status").await;
+    assert!(pending > 2000, "only {pending} of 5000 rows were left when it came");
     expect_exact(&session).await;
 }

@@ -253,3 +253,51 @@ async fn a_source_that_becomes_a_part_of_another_table_is_still_captured_or_says
         assert!(error.is_some() || contents == ["changed"], "{join}: {contents:?}, {error:?}");
     }
 }
+
+#[tokio::test]
+async fn a_writers_search_path_does_not_matter() {
+    let (_db, session) = Database::open().await;
+    session
+        .run(
+            "CREATE SCHEMA evil;
+             CREATE FUNCTION evil.divide(bigint, int) RETURNS bigint LANGUAGE plpgsql AS
+                 $$ BEGIN RAISE EXCEPTION 'somebody else''s operator ran'; END $$;
+             CREATE FUNCTION evil.jsonb_build_object(text, int) RETURNS jsonb LANGUAGE plpgsql AS
+                 $$ BEGIN RAISE EXCEPTION 'somebody else''s function ran'; END $$;
+             CREATE OPERATOR evil./ (LEFTARG = bigint, RIGHTARG = int, FUNCTION = evil.divide)",
+        )
+        .await;
+    for argument in ["int", "jsonb", "regclass", "oid", "text", "boolean", "bigint"] {
+        session
+            .run(&format!(
+                "CREATE FUNCTION evil.fail({argument}, {argument}) RETURNS boolean LANGUAGE plpgsql AS
+                     $$ BEGIN RAISE EXCEPTION 'somebody else''s operator ran'; END $$"
+            ))
+            .await;
+        for operator in ["=", "<>", "*<>"] {
+            session
+                .run(&format!(
+                    "CREATE OPERATOR evil.{operator} (LEFTARG = {argument}, RIGHTARG = {argument}, FUNCTION = evil.fail)"
+                ))
+                .await;
+        }
+    }
+    session.run("CREATE TABLE parts (id int PRIMARY KEY, body text) PARTITION BY RANGE (id)").await;
+    session.run("CREATE TABLE part PARTITION OF parts FOR VALUES FROM (0) TO (1000)").await;
+    session.run("CREATE TABLE plain (id int PRIMARY KEY, body text)").await;
+    for table in ["parts", "plain"] {
+        collect(&session, table).await;
+        session
+            .run(&format!(
+                "SET search_path = evil, pg_catalog, public;
+                 INSERT INTO {table} VALUES (1, 'one');
+                 INSERT INTO {table} SELECT g, 'many' FROM generate_series(2, 100) g;
+                 UPDATE {table} SET body = 'changed'; UPDATE {table} SET id = id + 100;
+                 DELETE FROM {table} WHERE id > 150; DELETE FROM {table} WHERE id > 149; RESET search_path"
+            ))
+            .await;
+        expect_exact(&session, table).await;
+    }
+    session.run("SET search_path = evil, pg_catalog, public; TRUNCATE plain; RESET search_path").await;
+    expect_exact(&session, "plain").await;
+}
