@@ -204,14 +204,14 @@ CREATE FUNCTION rag_internal.collection_facts(wanted integer) RETURNS TABLE (
     SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 BEGIN
     RETURN QUERY SELECT c.id, c.name, c.description, c.last_error IS NOT NULL,
-           c.source::oid, coalesce(format('%I.%I', sn.nspname, s.relname), ''), coalesce(s.relkind::text, ''),
+           c.source::oid, coalesce(quote_ident(sn.nspname) || '.' || quote_ident(s.relname), ''), coalesce(s.relkind::text, ''),
            coalesce(s.relowner, 0::oid), rag_internal.shares_rows(c.source),
            used.names, used.numbers,
            c.key_columns, coalesce(k.types, '{}'), coalesce(k.modifiers, '{}'), coalesce(k.equality, '{}'),
            c.content_columns, content.types, c.title_column, title.type, c.link_column, link.type,
            c.metadata_columns, metadata.types,
            g.id, g.model, g.dimensions, g.chunker, g.chunk_tokens, g.chunk_overlap,
-           g.chunk_table::oid, coalesce(format('%I.%I', tn.nspname, t.relname), ''), coalesce(t.relkind::text, ''),
+           g.chunk_table::oid, coalesce(quote_ident(tn.nspname) || '.' || quote_ident(t.relname), ''), coalesce(t.relkind::text, ''),
            coalesce(t.relowner, 0::oid), g.chunk_key_columns, g.embedding_column, g.is_adopted,
            coalesce(rag_internal.reading_runs_no_code(c.source) AND rag_internal.reading_runs_no_code(g.chunk_table), false)
     FROM rag_internal.collection c

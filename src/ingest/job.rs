@@ -50,7 +50,7 @@ pub struct Job {
 
 /// Reads up to `limit` entries and all that is needed to plan them. Runs in a transaction.
 pub fn read(collection: i32, limit: usize, busy_ids: &[i64], busy_keys: &[String]) -> Result<Input, NoJob> {
-    let c = registry::by_id(collection).ok_or(NoJob::Nothing)?;
+    let c = registry::by_id(collection).and_then(registry::held).ok_or(NoJob::Nothing)?;
     c.check().map_err(NoJob::Blocked)?;
     let model = ModelName::parse(&c.generation.model).map_err(NoJob::Blocked)?;
     let provider = provider::resolve(&model, c.source.owner).map_err(NoJob::Blocked)?;
@@ -199,7 +199,7 @@ impl Job {
     /// Stores what it found and takes its entries off the queue. Runs in a transaction.
     pub fn store(&mut self) {
         // Dropped, or altered so that its keys are others, meanwhile: its entries are read anew.
-        let Some(c) = registry::by_id(self.collection.id) else { return };
+        let Some(c) = registry::by_id(self.collection.id).and_then(registry::held) else { return };
         if c.check().is_err()
             || c.key.columns != self.collection.key.columns
             || c.generation.id != self.collection.generation.id

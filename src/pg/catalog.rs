@@ -164,6 +164,12 @@ pub fn types_within(oid: pg_sys::Oid) -> Vec<pg_sys::Oid> {
     types
 }
 
+/// Keeps everybody from altering or dropping a relation until the transaction ends; waits for those who do so now.
+pub fn keep_definition(relation: pg_sys::Oid) {
+    // SAFETY: inside a transaction. The lock of a reader; a relation that is not there can be locked, too.
+    unsafe { pg_sys::LockRelationOid(relation, pg_sys::AccessShareLock as i32) }
+}
+
 /// Makes `dependent` go when `referenced` is dropped, without CASCADE.
 pub fn depend_on(dependent: pg_sys::Oid, referenced: pg_sys::Oid) {
     let address = |oid| pg_sys::ObjectAddress { classId: pg_sys::RelationRelationId, objectId: oid, objectSubId: 0 };

@@ -38,9 +38,12 @@ macro_rules! search_function {
             let bounds = Bounds::check(k, min_score).map_err(|e| Error::bad_argument(e.to_string(), e.hint()))?;
             let scope = Scope::of(collection.as_deref());
             let found = search(&[Search { query: $search, scope, bounds, mode: Mode::default() }])?;
-            Ok(TableIterator::new(found.into_iter().flatten().map(|f| {
-                (f.collection, f.key, f.chunk, f.content, f.title, f.link, f.metadata, f.score)
-            })))
+            Ok(TableIterator::new(
+                found
+                    .into_iter()
+                    .flatten()
+                    .map(|f| (f.collection, f.key, f.chunk, f.content, f.title, f.link, f.metadata, f.score)),
+            ))
         }
     };
 }
