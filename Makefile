@@ -2,7 +2,7 @@
 #   PG=17                       builds for that PostgreSQL
 #   PG_CONFIG=/path/pg_config   builds for that installation
 
-.PHONY: help demo demo-stop install setup test test-matrix bench lint clean
+.PHONY: help demo demo-stop install setup test test-matrix bench lint hooks clean
 
 help: ## Lists these commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -28,8 +28,11 @@ test-matrix: ## The same tests in clean Debian roots with PostgreSQL 17 and 18
 bench: ## Measures the extension against its baselines
 	@bench/run
 
-lint: ## Format, clippy and the project's invariants
+lint: ## Format, clippy, documentation, dependencies, shell scripts, the project's invariants
 	@scripts/lint
+
+hooks: ## Runs `make lint` before each commit in this checkout
+	@git config core.hooksPath scripts/hooks
 
 clean: ## Ends the demo and removes everything that was built
 	@scripts/clean

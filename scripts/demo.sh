@@ -3,6 +3,7 @@
 
 DEMO=$(server_dir demo)
 DEMO_DATA=$DEMO/data
+# shellcheck disable=SC2034  # for those who source this
 DEMO_LOG=$DEMO/server.log
 DEMO_PSQL=$TARGET/demo/psql
 

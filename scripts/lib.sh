@@ -5,6 +5,7 @@ set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
 case $TARGET in /*) ;; *) TARGET=$ROOT/$TARGET ;; esac
+# shellcheck disable=SC2034  # for those who source this
 MODEL=all-MiniLM-L6-v2
 export CARGO_TARGET_DIR=$TARGET
 
@@ -75,6 +76,15 @@ apt_get_install() {
   as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 \
     install --no-install-recommends "$@" >"$(log_file apt)" 2>&1 || { tail -n 15 "$TARGET/log/apt.log" >&2; return 1; }
 }
+
+# The Python package installer, whatever it is called here.
+pip() {
+  local program
+  program=$(type -P pip3 || type -P pip) || program=
+  if [ -n "$program" ]; then "$program" "$@"; else python3 -m pip "$@"; fi
+}
+
+need_pip() { pip --version >/dev/null 2>&1 || apt_install python3-pip; }
 
 # log_file NAME: a file for the output of a step that is only of interest when it fails.
 log_file() { mkdir -p "$TARGET/log"; echo "$TARGET/log/$1.log"; }

@@ -1,42 +1,65 @@
 -- The agent: questions, and the record of what was done to answer them.
 
 CREATE TABLE runs (
-    id            uuid PRIMARY KEY,
-    role          name NOT NULL,
-    question      text NOT NULL,
-    collection    text,
-    model         text NOT NULL,
-    answer        text NOT NULL,
-    citations     jsonb NOT NULL,
-    decision      text NOT NULL CHECK (decision IN ('used_search', 'skipped_search')),
-    outcome       text NOT NULL CHECK (outcome IN ('answered', 'unknown')),
-    stop_reason   text NOT NULL,
-    searches      integer NOT NULL,
-    rounds        integer NOT NULL,
-    input_tokens  bigint NOT NULL,
-    output_tokens bigint NOT NULL,
-    latency_ms    double precision NOT NULL,
-    started_at    timestamptz NOT NULL
+    id             uuid PRIMARY KEY,
+    role           name NOT NULL,
+    role_oid       oid NOT NULL,
+    cluster        bigint NOT NULL,
+    question       text NOT NULL,
+    collection     text,
+    model          text NOT NULL,
+    status         text NOT NULL
+        CHECK (status IN ('running', 'awaiting_approval', 'answered', 'unknown', 'failed', 'cancelled')),
+    answer         text,
+    citations      jsonb,
+    decision       text CHECK (decision IN ('used_search', 'skipped_search')),
+    outcome        text GENERATED ALWAYS AS (CASE WHEN status IN ('answered', 'unknown') THEN status END) STORED,
+    stop_reason    text,
+    searches       integer NOT NULL DEFAULT 0,
+    rounds         integer NOT NULL DEFAULT 0,
+    input_tokens   bigint NOT NULL DEFAULT 0,
+    output_tokens  bigint NOT NULL DEFAULT 0,
+    latency_ms     double precision,
+    error          text,
+    error_sqlstate text,
+    error_hint     text,
+    state          jsonb,
+    state_version  integer,
+    started_at     timestamptz NOT NULL,
+    finished_at    timestamptz,
+    CONSTRAINT finished CHECK ((status IN ('running', 'awaiting_approval')) = (finished_at IS NULL)),
+    CONSTRAINT complete CHECK (status NOT IN ('answered', 'unknown')
+        OR (answer IS NOT NULL AND citations IS NOT NULL AND decision IS NOT NULL AND stop_reason IS NOT NULL)),
+    CONSTRAINT explained CHECK ((status = 'failed') <= (error IS NOT NULL)),
+    CONSTRAINT resumable CHECK ((state IS NULL) = (state_version IS NULL) AND (state IS NULL OR finished_at IS NULL))
 );
-CREATE INDEX ON runs (role, started_at DESC);
-SELECT pg_catalog.pg_extension_config_dump('runs', '');
-COMMENT ON TABLE runs IS 'Questions answered by rag.ask and rag.answer; each role sees its own';
+CREATE INDEX ON runs (role_oid, started_at DESC);
+COMMENT ON TABLE runs IS 'Questions asked with rag.ask and rag.answer; each role sees its own';
 COMMENT ON COLUMN runs.id IS 'Identifier, for rag.trace; ordered by time';
-COMMENT ON COLUMN runs.role IS 'The role that asked';
+COMMENT ON COLUMN runs.role IS 'Name of the role that asked, as it was then';
+COMMENT ON COLUMN runs.role_oid IS 'OID of the role that asked: whoever has it sees the run, under whatever name; 0 where nobody has it';
+COMMENT ON COLUMN runs.cluster IS 'System identifier of the cluster in which role_oid was looked up';
 COMMENT ON COLUMN runs.question IS 'What was asked';
 COMMENT ON COLUMN runs.collection IS 'The collection the question was limited to; NULL for all the role could read';
 COMMENT ON COLUMN runs.model IS 'Chat model, as server/model';
+COMMENT ON COLUMN runs.status IS 'running or awaiting_approval; then answered, unknown (the data does not tell), failed or cancelled';
 COMMENT ON COLUMN runs.answer IS 'The answer, with its markers';
 COMMENT ON COLUMN runs.citations IS 'Array of {marker, collection, key, chunk, title, link, quote}';
 COMMENT ON COLUMN runs.decision IS 'Whether the model searched: used_search or skipped_search';
-COMMENT ON COLUMN runs.outcome IS 'answered, or unknown when the answer is that the data does not tell';
+COMMENT ON COLUMN runs.outcome IS 'The status of a run that has an answer: answered, or unknown when the answer is that the data does not tell';
 COMMENT ON COLUMN runs.stop_reason IS 'Why it ended: answered, max_rounds, max_searches, no_new_evidence, empty_reply';
-COMMENT ON COLUMN runs.searches IS 'Searches run';
+COMMENT ON COLUMN runs.searches IS 'Searches run; 0 until it ends, as are rounds and tokens';
 COMMENT ON COLUMN runs.rounds IS 'Rounds of tool calls';
 COMMENT ON COLUMN runs.input_tokens IS 'Tokens read by the model; 0 where the provider does not say';
 COMMENT ON COLUMN runs.output_tokens IS 'Tokens written by the model; 0 where the provider does not say';
-COMMENT ON COLUMN runs.latency_ms IS 'Milliseconds from question to answer';
+COMMENT ON COLUMN runs.latency_ms IS 'Milliseconds from question to end';
+COMMENT ON COLUMN runs.error IS 'Message of the error that ended a failed run';
+COMMENT ON COLUMN runs.error_sqlstate IS 'Its SQLSTATE';
+COMMENT ON COLUMN runs.error_hint IS 'What to do about it';
+COMMENT ON COLUMN runs.state IS 'What an unfinished run needs to go on from its last step; NULL when it is over';
+COMMENT ON COLUMN runs.state_version IS 'Version of the form of state; a run is resumed only by a version of pg_ragent that writes the same';
 COMMENT ON COLUMN runs.started_at IS 'When it began';
+COMMENT ON COLUMN runs.finished_at IS 'When it ended';
 
 CREATE TABLE steps (
     run_id        uuid NOT NULL,
@@ -49,7 +72,6 @@ CREATE TABLE steps (
     latency_ms    double precision,
     PRIMARY KEY (run_id, number)
 );
-SELECT pg_catalog.pg_extension_config_dump('steps', '');
 COMMENT ON TABLE steps IS 'What each run did, step by step; each role sees its own';
 COMMENT ON COLUMN steps.run_id IS 'rag.runs.id';
 COMMENT ON COLUMN steps.number IS 'Place within the run, from 1';
@@ -60,25 +82,65 @@ COMMENT ON COLUMN steps.input_tokens IS 'Tokens read by the model';
 COMMENT ON COLUMN steps.output_tokens IS 'Tokens written by the model';
 COMMENT ON COLUMN steps.latency_ms IS 'Milliseconds the step took';
 
--- Not a foreign key: a parallel restore would load steps before runs.
-CREATE FUNCTION rag_internal.forget_steps() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+-- Whose a run is.
+--
+-- A role's OID outlives its name and is not given to the next role of that name, so policies go by the OID. A role that was
+-- renamed sees its runs; one that was created anew under a name used before does not see those of its predecessor.
+--
+-- OIDs differ between clusters, and a dump carries both. What is restored into the cluster that it was dumped from keeps its OIDs.
+-- Elsewhere the OID is looked up by the name, as a dump names owners and grantees too; where there is no such role, nobody but
+-- superusers sees the run. The name is that of the day of the question. So a dump leaves out runs under a name that another
+-- role bears by now: elsewhere they would become that role's. (pg_upgrade keeps OIDs, and inserts no rows.)
+--
+-- The trigger fires under session_replication_role = replica too: OIDs that logical replication brings are another cluster's.
+CREATE FUNCTION rag_internal.own_run() RETURNS trigger
+    LANGUAGE plpgsql AS $$
+DECLARE
+    here pg_catalog.int8 := (SELECT c.system_identifier FROM pg_catalog.pg_control_system() c);
 BEGIN
-    DELETE FROM @extschema@.steps WHERE run_id = OLD.id;
-    RETURN NULL;
+    IF NEW.cluster OPERATOR(pg_catalog.<>) here THEN
+        NEW.role_oid := coalesce(
+            (SELECT r.oid FROM pg_catalog.pg_roles r WHERE r.rolname OPERATOR(pg_catalog.=) NEW.role), 0::pg_catalog.oid);
+    END IF;
+    NEW.cluster := here;
+    RETURN NEW;
 END $$;
+REVOKE EXECUTE ON FUNCTION rag_internal.own_run() FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.own_run() IS
+'Trigger of rag.runs: settles whose a run is that was dumped in another cluster';
+CREATE TRIGGER own_run BEFORE INSERT ON runs FOR EACH ROW EXECUTE FUNCTION rag_internal.own_run();
+ALTER TABLE runs ENABLE ALWAYS TRIGGER own_run;
+COMMENT ON TRIGGER own_run ON runs IS 'Settles whose a run is that was dumped in another cluster';
+SELECT pg_catalog.pg_extension_config_dump('runs', 'WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_roles r
+    WHERE r.rolname OPERATOR(pg_catalog.=) role AND r.oid OPERATOR(pg_catalog.<>) role_oid)');
+SELECT pg_catalog.pg_extension_config_dump('steps', 'WHERE NOT EXISTS (SELECT FROM rag.runs u JOIN pg_catalog.pg_roles r
+    ON r.rolname OPERATOR(pg_catalog.=) u.role AND r.oid OPERATOR(pg_catalog.<>) u.role_oid
+    WHERE u.id OPERATOR(pg_catalog.=) run_id)');
+
+-- Steps go with their run. Not by a foreign key: a parallel restore would load steps before runs. And before the run goes, with
+-- the rights of whoever deletes it, who may delete the steps of a run that is still there and theirs: a function with more
+-- rights than its caller could be put on a table of the caller's.
+CREATE FUNCTION rag_internal.forget_steps() RETURNS trigger
+    LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM rag.steps WHERE run_id OPERATOR(pg_catalog.=) OLD.id;
+    RETURN OLD;
+END $$;
+REVOKE EXECUTE ON FUNCTION rag_internal.forget_steps() FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.forget_steps() IS 'Trigger of rag.runs: deletes the steps of a deleted run';
-CREATE TRIGGER forget_steps AFTER DELETE ON runs FOR EACH ROW EXECUTE FUNCTION rag_internal.forget_steps();
+CREATE TRIGGER forget_steps BEFORE DELETE ON runs FOR EACH ROW EXECUTE FUNCTION rag_internal.forget_steps();
 COMMENT ON TRIGGER forget_steps ON runs IS 'Deletes the steps of a deleted run';
 
-GRANT SELECT, DELETE ON runs TO PUBLIC;
-GRANT SELECT ON steps TO PUBLIC;
+GRANT SELECT, DELETE ON runs, steps TO PUBLIC;
 ALTER TABLE runs ENABLE ROW LEVEL SECURITY;
-CREATE POLICY own ON runs TO PUBLIC USING (role = current_user);
-COMMENT ON POLICY own ON runs IS 'Each role sees the runs recorded under its name';
+CREATE POLICY own ON runs TO PUBLIC
+    USING (role_oid OPERATOR(pg_catalog.=) pg_catalog.to_regrole(pg_catalog.quote_ident(current_user)));
+COMMENT ON POLICY own ON runs IS 'Each role sees the runs recorded under its OID';
 ALTER TABLE steps ENABLE ROW LEVEL SECURITY;
-CREATE POLICY own ON steps FOR SELECT TO PUBLIC
-    USING (EXISTS (SELECT FROM @extschema@.runs r WHERE r.id = run_id AND r.role = current_user));
+CREATE POLICY own ON steps TO PUBLIC
+    USING (EXISTS (SELECT FROM rag.runs r
+        WHERE r.id OPERATOR(pg_catalog.=) run_id
+          AND r.role_oid OPERATOR(pg_catalog.=) pg_catalog.to_regrole(pg_catalog.quote_ident(current_user))));
 COMMENT ON POLICY own ON steps IS 'Each role sees the steps of its own runs';
 
 CREATE FUNCTION answer(question text, collection text DEFAULT NULL, chat_model text DEFAULT NULL)

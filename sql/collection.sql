@@ -162,6 +162,10 @@ BEGIN
         LOOP
             UPDATE rag_internal.queue SET key = key - renamed.old_name || jsonb_build_object(renamed.new_name, key -> renamed.old_name)
             WHERE collection = altered.id AND key ? renamed.old_name;
+            UPDATE rag_internal.queue SET keys = ARRAY(
+                SELECT k.key - renamed.old_name || jsonb_build_object(renamed.new_name, k.key -> renamed.old_name)
+                FROM unnest(keys) WITH ORDINALITY AS k (key, place) ORDER BY k.place)
+            WHERE collection = altered.id AND keys[1] ? renamed.old_name;
             UPDATE rag_internal.failure SET key = key - renamed.old_name || jsonb_build_object(renamed.new_name, key -> renamed.old_name)
             WHERE collection = altered.id AND key ? renamed.old_name;
             UPDATE rag_internal.collection SET

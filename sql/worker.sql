@@ -1,25 +1,18 @@
--- The worker: seeing it, waiting for it, starting it.
+-- The workers: seeing them, starting them.
 
-CREATE FUNCTION rag_internal.worker_pid() RETURNS integer
+CREATE FUNCTION rag_internal.worker_pids() RETURNS integer[]
     LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT pid FROM pg_stat_activity
+    SELECT coalesce(array_agg(pid ORDER BY backend_start), '{}') FROM pg_stat_activity
     WHERE backend_type = 'pg_ragent worker' AND datname = current_database()
-    ORDER BY backend_start LIMIT 1
 $$;
-COMMENT ON FUNCTION rag_internal.worker_pid() IS 'Process number of this database''s worker, as in pg_stat_activity; NULL when none runs';
+COMMENT ON FUNCTION rag_internal.worker_pids() IS 'Process numbers of this database''s workers, as in pg_stat_activity, the oldest first';
 
 CREATE FUNCTION start_worker() RETURNS boolean
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'start_worker_wrapper';
 REVOKE EXECUTE ON FUNCTION start_worker() FROM PUBLIC;
 COMMENT ON FUNCTION start_worker() IS
-'Starts the worker of this database when the transaction commits. False: one runs already, or none may run here (standby, rag.worker off)';
-
-CREATE FUNCTION wait_until_current(collection text DEFAULT NULL, timeout interval DEFAULT '1 hour') RETURNS boolean
-    LANGUAGE c VOLATILE PARALLEL UNSAFE
-    AS 'MODULE_PATHNAME', 'wait_until_current_wrapper';
-COMMENT ON FUNCTION wait_until_current(text, interval) IS
-'Waits until what was queued when it was called is embedded, of one collection or of all the role may read. False: the time was over before';
+'Starts the workers of this database when the transaction commits. False: they run already, or none may run here (standby, rag.worker off)';
 
 CREATE FUNCTION rag_internal.row_counts(collection integer) RETURNS TABLE (rows bigint, chunks bigint)
     LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE
@@ -32,6 +25,11 @@ CREATE VIEW status WITH (security_barrier) AS
            n.rows, n.chunks, q.pending, f.failed, q.lag,
            -- Errors quote rows and providers: for the owner only.
            CASE WHEN o.owns THEN coalesce(c.last_error, q.last_error, f.last_error) END AS last_error,
+           CASE WHEN o.owns THEN CASE
+               WHEN c.last_error IS NOT NULL THEN c.last_error_hint
+               WHEN q.last_error IS NOT NULL THEN q.last_error_hint
+               ELSE f.last_error_hint
+           END END AS last_error_hint,
            CASE WHEN o.owns THEN coalesce(c.last_error_at, f.last_error_at) END AS last_error_at,
            w.pid AS worker_pid,
            CASE WHEN w.pid IS NULL OR NOT w.enabled THEN 'not running' ELSE 'running' END AS worker,
@@ -47,17 +45,19 @@ CREATE VIEW status WITH (security_barrier) AS
            END AS hint
     FROM rag_internal.collection c
     JOIN pg_catalog.pg_class r ON r.oid = c.source
-    CROSS JOIN (SELECT rag_internal.worker_pid(), coalesce(pg_catalog.current_setting('rag.worker', true)::pg_catalog.bool, true)) AS w (pid, enabled)
+    CROSS JOIN (SELECT (rag_internal.worker_pids())[1], coalesce(pg_catalog.current_setting('rag.worker', true)::pg_catalog.bool, true)) AS w (pid, enabled)
     CROSS JOIN LATERAL pg_catalog.pg_has_role(r.relowner, 'USAGE') AS o (owns)
     CROSS JOIN LATERAL rag_internal.row_counts(c.id) AS n
     CROSS JOIN LATERAL (
-        SELECT pg_catalog.count(*), pg_catalog.clock_timestamp() - pg_catalog.min(q.queued_at),
-               (pg_catalog.array_agg(q.error ORDER BY q.id DESC) FILTER (WHERE q.error IS NOT NULL))[1]
-        FROM rag_internal.queue q WHERE q.collection = c.id) AS q (pending, lag, last_error)
+        SELECT coalesce(pg_catalog.sum(coalesce(pg_catalog.cardinality(q.keys), 1)), 0)::pg_catalog.int8,
+               pg_catalog.clock_timestamp() - pg_catalog.min(q.queued_at),
+               (pg_catalog.array_agg(q.error ORDER BY q.id DESC) FILTER (WHERE q.error IS NOT NULL))[1],
+               (pg_catalog.array_agg(q.error_hint ORDER BY q.id DESC) FILTER (WHERE q.error IS NOT NULL))[1]
+        FROM rag_internal.queue q WHERE q.collection = c.id) AS q (pending, lag, last_error, last_error_hint)
     CROSS JOIN LATERAL (
         SELECT pg_catalog.count(*), (pg_catalog.array_agg(f.error ORDER BY f.failed_at DESC))[1],
-               pg_catalog.max(f.failed_at)
-        FROM rag_internal.failure f WHERE f.collection = c.id) AS f (failed, last_error, last_error_at)
+               (pg_catalog.array_agg(f.error_hint ORDER BY f.failed_at DESC))[1], pg_catalog.max(f.failed_at)
+        FROM rag_internal.failure f WHERE f.collection = c.id) AS f (failed, last_error, last_error_hint, last_error_at)
     WHERE rag_internal.may_read(c.id);
 GRANT SELECT ON status TO PUBLIC;
 COMMENT ON VIEW status IS 'How current each collection is, and whether the worker runs; of collections whose source the current role may read';
@@ -65,19 +65,15 @@ COMMENT ON COLUMN status.collection IS 'Name of the collection';
 COMMENT ON COLUMN status.source IS 'Its source table';
 COMMENT ON COLUMN status.rows IS 'Rows of the source that the role sees: counted, or estimated where the table is large';
 COMMENT ON COLUMN status.chunks IS 'Chunks that are embedded: counted, or estimated where the table is large';
-COMMENT ON COLUMN status.pending IS 'Queue entries not processed yet';
+COMMENT ON COLUMN status.pending IS 'Changed rows that are queued and not processed yet; a comparison of everything counts as one';
 COMMENT ON COLUMN status.failed IS 'Rows given up, see rag.failures';
 COMMENT ON COLUMN status.lag IS 'Age of the oldest queue entry; NULL when nothing is pending';
 COMMENT ON COLUMN status.last_error IS 'What last went wrong and is not resolved; for roles that own the source';
+COMMENT ON COLUMN status.last_error_hint IS 'What to do about it, where the error says so';
 COMMENT ON COLUMN status.last_error_at IS 'When that was, where it is known';
-COMMENT ON COLUMN status.worker_pid IS 'Process number of the worker';
+COMMENT ON COLUMN status.worker_pid IS 'Process number of the worker, of several the oldest';
 COMMENT ON COLUMN status.worker IS 'running or not running';
 COMMENT ON COLUMN status.hint IS 'What to do, if there is something to do';
-
-CREATE FUNCTION rag_internal.wake_at_commit() RETURNS void
-    LANGUAGE c VOLATILE PARALLEL UNSAFE
-    AS 'MODULE_PATHNAME', 'wake_at_commit_wrapper';
-COMMENT ON FUNCTION rag_internal.wake_at_commit() IS 'Wakes the worker of this database when the transaction commits';
 
 CREATE FUNCTION rag_internal.wake_before_drop() RETURNS event_trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -87,6 +83,7 @@ EXCEPTION WHEN OTHERS THEN
     -- Where the library is missing, dropping must work all the same.
     NULL;
 END $$;
+REVOKE EXECUTE ON FUNCTION rag_internal.wake_before_drop() FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.wake_before_drop() IS 'Event trigger: lets the worker notice that the extension was dropped';
 CREATE EVENT TRIGGER rag_wake_before_drop ON ddl_command_start
     WHEN TAG IN ('DROP EXTENSION', 'DROP SCHEMA', 'DROP OWNED') EXECUTE FUNCTION rag_internal.wake_before_drop();

@@ -65,6 +65,11 @@ impl std::fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// The beginning of a text that somebody gave us, for an error message: at most 80 characters.
+pub fn excerpt(text: &str) -> String {
+    ragent_core::text::shorten(text, 80)
+}
+
 /// An argument that must not be NULL.
 pub fn required<T>(value: Option<T>, name: &str) -> Result<T> {
     value.ok_or_else(|| {

@@ -12,6 +12,10 @@ static MODEL_DIR: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::n
 /// `rag.worker`: whether background workers run.
 pub static WORKER: GucSetting<bool> = GucSetting::<bool>::new(true);
 
+static WORKERS: GucSetting<i32> = GucSetting::<i32>::new(1);
+/// Most workers of a database.
+const MAX_WORKERS: i32 = 8;
+
 /// Registers them. Called once, from `_PG_init`.
 pub fn register() {
     GucRegistry::define_string_guc(
@@ -46,6 +50,16 @@ pub fn register() {
         GucContext::Sighup,
         GucFlags::default(),
     );
+    GucRegistry::define_int_guc(
+        c"rag.workers",
+        c"How many background workers a database with collections has.",
+        c"They share its queue. More than one helps where chunk tables are large, or local models compute. Each takes a slot of max_worker_processes, and keeps as many requests under way as a server's max_in_flight allows. Takes effect on reload.",
+        &WORKERS,
+        1,
+        MAX_WORKERS,
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
     crate::pg::catalog::reserve_setting_prefix();
 }
 
@@ -57,6 +71,11 @@ pub fn embedding_model() -> String {
 /// `rag.chat_model`.
 pub fn chat_model() -> String {
     text(&CHAT_MODEL)
+}
+
+/// `rag.workers`: from 1 to 8.
+pub fn workers() -> u32 {
+    WORKERS.get().unsigned_abs()
 }
 
 /// Where the models of server `local` are.

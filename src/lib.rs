@@ -5,6 +5,7 @@
 
 mod agent;
 mod collection;
+mod duty;
 mod error;
 mod guc;
 mod ingest;
@@ -35,7 +36,7 @@ pub extern "C-unwind" fn _PG_init() {
     guc::register();
     if pg::worker::is_preloading() && !pg::worker::is_upgrading() {
         pg::worker::register_launcher();
-        pg::database_ddl::make_way();
+        pg::database_ddl::install(worker::make_way::end_workers);
     }
 }
 

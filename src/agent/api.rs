@@ -1,7 +1,7 @@
 //! `rag.ask`, `rag.answer`, `rag.trace`.
 
-use super::{backend, statements};
-use crate::error::{Error, required};
+use super::{backend, trace};
+use crate::error::required;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use pgrx::{JsonB, Uuid};
@@ -14,7 +14,7 @@ fn ask(
 ) -> Result<String, ErrorReport> {
     let question = required(question, "question")?;
     let run = backend::answer(&question, collection.as_deref(), chat_model.as_deref())?;
-    Ok(backend::with_sources(&run.answer))
+    Ok(run.answer.with_sources())
 }
 
 #[pg_extern(sql = false)]
@@ -45,10 +45,11 @@ fn answer(
 > {
     let question = required(question, "question")?;
     let run = backend::answer(&question, collection.as_deref(), chat_model.as_deref())?;
+    let citations = run.answer.citations_json();
     let a = run.answer;
     Ok(TableIterator::once((
         a.text,
-        JsonB(serde_json::to_value(&a.citations).unwrap_or_default()),
+        JsonB(citations),
         a.decision.as_str().to_owned(),
         a.outcome.as_str().to_owned(),
         a.stop_reason.as_str().to_owned(),
@@ -58,17 +59,11 @@ fn answer(
         a.usage.output_tokens as i64,
         run.latency_ms,
         run.model,
-        Uuid::from_bytes(*run.id.as_bytes()),
+        run.id,
     )))
 }
 
 #[pg_extern(sql = false)]
 fn trace(run_id: Uuid) -> Result<String, ErrorReport> {
-    let (run, steps) = statements::load(run_id).ok_or_else(|| {
-        Error::undefined(
-            format!("run {run_id} does not exist"),
-            "See rag.runs for yours. A run in a read-only transaction is not recorded, and one that failed is rolled back.",
-        )
-    })?;
-    Ok(ragent_core::trace::render(&run, &steps))
+    Ok(trace::of(run_id)?)
 }

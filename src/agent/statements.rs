@@ -1,75 +1,61 @@
 //! `rag.runs` and `rag.steps`.
 
-use crate::pg::role::ActingAs;
-use crate::pg::spi::{self, Mode, arg};
-use pgrx::{JsonB, Uuid};
-use ragent_core::agent::{Answer, Step};
-use ragent_core::trace::{RunRow, StepRow};
+use super::recorder::NewRun;
+use crate::error::{Error, Result};
+use crate::pg::role::{self, ActingAs};
+use crate::pg::spi::{self, Mode, Row, arg};
+use pgrx::{JsonB, PgSqlErrorCode, Uuid, pg_sys};
+use ragent_core::agent::{Answer, Citation, Detail, Run, Status, Step};
+use ragent_core::model::Usage;
+use ragent_core::trace::{RunError, RunRow};
+use serde_json::Value;
 
-/// A finished run.
-pub struct NewRun<'a> {
-    /// Its identifier.
-    pub id: uuid::Uuid,
-    /// Who asked.
-    pub role: String,
-    /// What.
-    pub question: &'a str,
-    /// The collection it was limited to.
-    pub collection: Option<&'a str>,
-    /// Chat model.
-    pub model: String,
-    /// How it ended.
-    pub answer: &'a Answer,
-    /// Milliseconds.
-    pub latency_ms: f64,
-    /// What was done.
-    pub steps: &'a [Step],
-}
-
-/// Records a run and its steps.
-pub fn record(run: &NewRun<'_>) {
-    const RUN: &str =
-        "INSERT INTO rag.runs (id, role, question, collection, model, answer, citations, decision, outcome,
-            stop_reason, searches, rounds, input_tokens, output_tokens, latency_ms, started_at)
-        VALUES ($1, $2::pg_catalog.name, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
-                pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $15 / 1000))";
-    const STEP: &str =
-        "INSERT INTO rag.steps (run_id, number, kind, round, detail, input_tokens, output_tokens, latency_ms)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
-    let answer = run.answer;
-    let citations = serde_json::to_value(&answer.citations).unwrap_or_default();
-    let id = Uuid::from_bytes(*run.id.as_bytes());
+/// Records that `asker` began a run.
+pub fn begin(id: Uuid, asker: pg_sys::Oid, new: &NewRun<'_>, run: &Run) {
+    const BEGIN: &str =
+        "INSERT INTO rag.runs (id, role, role_oid, question, collection, model, status, state, state_version, started_at)
+        VALUES ($1, $2::pg_catalog.name, $3, $4, $5, $6, $7, $8, $9, pg_catalog.clock_timestamp())";
+    let state = run.state();
+    let version = state.as_ref().map(|_| Run::VERSION);
     let _acting = ActingAs::superuser();
     spi::connect(|s| {
         s.run(
-            RUN,
+            BEGIN,
             &[
                 arg(id),
-                arg(run.role.clone()),
-                arg(run.question.to_owned()),
-                arg(run.collection.map(str::to_owned)),
-                arg(run.model.clone()),
-                arg(answer.text.clone()),
-                arg(JsonB(citations)),
-                arg(answer.decision.as_str().to_owned()),
-                arg(answer.outcome.as_str().to_owned()),
-                arg(answer.stop_reason.as_str().to_owned()),
-                arg(answer.searches as i32),
-                arg(answer.rounds as i32),
-                arg(answer.usage.input_tokens as i64),
-                arg(answer.usage.output_tokens as i64),
-                arg(run.latency_ms),
+                arg(role::name(asker)),
+                arg(asker),
+                arg(new.question.to_owned()),
+                arg(new.collection.map(str::to_owned)),
+                arg(new.model.to_owned()),
+                arg(Status::Running.as_str().to_owned()),
+                arg(state.map(JsonB)),
+                arg(version),
             ],
         );
-        for (i, step) in run.steps.iter().enumerate() {
+    });
+}
+
+/// Records steps, numbered on from `recorded`, and the state they led to; `None` when the run is over.
+pub fn append(id: Uuid, recorded: i32, steps: &[Step], state: Option<Value>) {
+    const STATE: &str = "UPDATE rag.runs SET state = $2, state_version = $3 WHERE id OPERATOR(pg_catalog.=) $1";
+    const STEP: &str =
+        "INSERT INTO rag.steps (run_id, number, kind, round, detail, input_tokens, output_tokens, latency_ms)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| {
+        if let Some(state) = state {
+            s.run(STATE, &[arg(id), arg(JsonB(state)), arg(Run::VERSION)]);
+        }
+        for (step, number) in steps.iter().zip(recorded + 1..) {
             s.run(
                 STEP,
                 &[
                     arg(id),
-                    arg(i as i32 + 1),
-                    arg(step.kind.as_str().to_owned()),
+                    arg(number),
+                    arg(step.detail.kind().to_owned()),
                     arg(step.round as i32),
-                    arg(JsonB(step.detail.clone())),
+                    arg(JsonB(step.detail.to_json())),
                     arg(step.usage.input_tokens as i64),
                     arg(step.usage.output_tokens as i64),
                     arg(step.latency_ms),
@@ -79,48 +65,115 @@ pub fn record(run: &NewRun<'_>) {
     });
 }
 
-/// A run of the current role (a superuser: anybody's) and its steps.
-pub fn load(id: Uuid) -> Option<(RunRow, Vec<StepRow>)> {
-    const RUN: &str = "SELECT id::pg_catalog.text, question, model, decision, outcome, stop_reason, answer, citations,
-            searches::pg_catalog.int8, rounds::pg_catalog.int8, input_tokens, output_tokens, latency_ms,
+/// Records how a run ended.
+pub fn finish(id: Uuid, answer: &Answer, latency_ms: f64) {
+    const FINISH: &str =
+        "UPDATE rag.runs SET status = $2, answer = $3, citations = $4, decision = $5, stop_reason = $6,
+            searches = $7, rounds = $8, input_tokens = $9, output_tokens = $10, latency_ms = $11,
+            finished_at = pg_catalog.clock_timestamp(), state = NULL, state_version = NULL
+        WHERE id OPERATOR(pg_catalog.=) $1";
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| {
+        s.run(
+            FINISH,
+            &[
+                arg(id),
+                arg(Status::from(answer.outcome).as_str().to_owned()),
+                arg(answer.text.clone()),
+                arg(JsonB(answer.citations_json())),
+                arg(answer.decision.as_str().to_owned()),
+                arg(answer.stop_reason.as_str().to_owned()),
+                arg(answer.searches as i32),
+                arg(answer.rounds as i32),
+                arg(answer.usage.input_tokens as i64),
+                arg(answer.usage.output_tokens as i64),
+                arg(latency_ms),
+            ],
+        );
+    });
+}
+
+/// A run of the current role (a superuser: anybody's).
+///
+/// # Errors
+/// It was recorded by a version that wrote something else.
+pub fn run(id: Uuid) -> Result<Option<RunRow>> {
+    const RUN: &str =
+        "SELECT id::pg_catalog.text, question, model, status, decision, stop_reason, answer, citations, error,
+            error_sqlstate, error_hint, searches, rounds, input_tokens, output_tokens, latency_ms,
             started_at::pg_catalog.text
         FROM rag.runs WHERE id OPERATOR(pg_catalog.=) $1";
-    const STEPS: &str =
-        "SELECT number::pg_catalog.int8, kind, round::pg_catalog.int8, detail, input_tokens, output_tokens, latency_ms
+    spi::connect(|s| s.query(Mode::Read, RUN, &[arg(id)]).first().map(|row| run_row(&row)).transpose())
+}
+
+fn run_row(row: &Row<'_>) -> Result<RunRow> {
+    let id: String = row.need_named("id");
+    let status: String = row.need_named("status");
+    let status = Status::named(&status).ok_or_else(|| unreadable(&id, format!("its status is \"{status}\"")))?;
+    let citations: Vec<Citation> = match row.named::<JsonB>("citations") {
+        Some(JsonB(citations)) => {
+            serde_json::from_value(citations).map_err(|e| unreadable(&id, format!("its citations: {e}")))?
+        }
+        None => Vec::new(),
+    };
+    let error = row.named("error").map(|message| RunError {
+        message,
+        sqlstate: row.named("error_sqlstate"),
+        hint: row.named("error_hint"),
+    });
+    Ok(RunRow {
+        id,
+        question: row.need_named("question"),
+        model: row.need_named("model"),
+        status,
+        decision: row.named("decision"),
+        stop_reason: row.named("stop_reason"),
+        answer: row.named("answer"),
+        citations,
+        error,
+        searches: row.need_named::<i32>("searches") as u32,
+        rounds: row.need_named::<i32>("rounds") as u32,
+        usage: usage(row),
+        latency_ms: row.named("latency_ms"),
+        started_at: row.need_named("started_at"),
+    })
+}
+
+/// The steps of a run of the current role, in order.
+///
+/// # Errors
+/// One was recorded by a version that wrote something else.
+pub fn steps(run_id: Uuid) -> Result<Vec<Step>> {
+    const STEPS: &str = "SELECT kind, round, detail, input_tokens, output_tokens, latency_ms
         FROM rag.steps WHERE run_id OPERATOR(pg_catalog.=) $1 ORDER BY number";
     spi::connect(|s| {
-        let rows = s.query(Mode::Read, RUN, &[arg(id)]);
-        let row = rows.first()?;
-        let run = RunRow {
-            id: row.need(1),
-            question: row.need(2),
-            model: row.need(3),
-            decision: row.get(4),
-            outcome: row.get(5),
-            stop_reason: row.get(6),
-            answer: row.get(7),
-            error: None,
-            citations: row.need::<JsonB>(8).0,
-            searches: row.need(9),
-            rounds: row.need(10),
-            input_tokens: row.need(11),
-            output_tokens: row.need(12),
-            latency_ms: row.get(13),
-            started_at: row.get(14),
-        };
-        let steps = s
-            .query(Mode::Read, STEPS, &[arg(id)])
-            .iter()
-            .map(|row| StepRow {
-                number: row.need(1),
-                kind: row.need(2),
-                round: row.need(3),
-                detail: row.need::<JsonB>(4).0,
-                input_tokens: row.need(5),
-                output_tokens: row.need(6),
-                latency_ms: row.get(7),
+        let rows = s.query(Mode::Read, STEPS, &[arg(run_id)]);
+        rows.iter()
+            .map(|row| {
+                let detail = Detail::read(&row.need_named::<String>("kind"), row.need_named::<JsonB>("detail").0)
+                    .map_err(|e| unreadable(&run_id.to_string(), e.to_string()))?;
+                Ok(Step {
+                    round: row.need_named::<i32>("round") as u32,
+                    detail,
+                    usage: usage(&row),
+                    latency_ms: row.named("latency_ms"),
+                })
             })
-            .collect();
-        Some((run, steps))
+            .collect()
     })
+}
+
+fn usage(row: &Row<'_>) -> Usage {
+    Usage {
+        input_tokens: row.need_named::<i64>("input_tokens") as u64,
+        output_tokens: row.need_named::<i64>("output_tokens") as u64,
+    }
+}
+
+fn unreadable(id: &str, why: String) -> Error {
+    Error::new(
+        PgSqlErrorCode::ERRCODE_DATA_CORRUPTED,
+        format!("run {id} cannot be read: {why}"),
+        "Another version of pg_ragent, or somebody else, wrote it; look at rag.runs and rag.steps themselves.",
+    )
 }

@@ -3,10 +3,9 @@
 use super::create::MAX_IDENTIFIER;
 use super::source::Table;
 use super::statements;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, excerpt};
 use crate::pg::role;
 use crate::pg::spi::quote;
-use crate::provider::excerpt;
 use crate::registry::{Column, Embedding};
 use pgrx::PgSqlErrorCode;
 

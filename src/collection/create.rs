@@ -4,9 +4,9 @@ use super::chunk_table::{self, ChunkTable};
 use super::recipe::Sizes;
 use super::source::Table;
 use super::statements;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, excerpt};
 use crate::pg::xact;
-use crate::provider::{self, ModelName, excerpt};
+use crate::provider::{self, ModelName};
 use crate::registry::{self, Embedding, MAX_DIMENSIONS, Recipe};
 use pgrx::{PgSqlErrorCode, pg_sys};
 

@@ -1,9 +1,8 @@
 //! The table that is to become a source.
 
 use super::statements;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, excerpt};
 use crate::pg::role;
-use crate::provider::excerpt;
 use crate::registry::{Column, Key};
 use pgrx::{PgSqlErrorCode, pg_sys};
 

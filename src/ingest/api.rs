@@ -2,10 +2,9 @@
 //! `rag_internal.wake_at_commit`, `rag_internal.is_capturing`.
 
 use super::statements::queue;
-use super::wait;
+use super::{wait, wake};
 use crate::error::{Error, required};
 use crate::pg::trigger::TriggerCall;
-use crate::pg::wake;
 use crate::registry;
 use pgrx::datum::Interval;
 use pgrx::heap_tuple::PgHeapTuple;
@@ -19,16 +18,13 @@ type TriggerResult<'a> = Result<Option<PgHeapTuple<'a, AllocatedByPostgres>>, Er
 #[pg_trigger(sql = false)]
 fn capture<'a>(trigger: &'a pgrx::PgTrigger<'a>) -> TriggerResult<'a> {
     let call = TriggerCall::new(trigger);
-    let id = call.arguments().first().and_then(|a| a.parse().ok()).unwrap_or(-1);
-    let collection = registry::by_id(id).filter(|c| queue::belongs_to(c, call.relation()));
-    match collection {
-        Some(collection) => queue::capture(&collection, &call),
+    if !super::capture::capture(&call) {
         // A copy of the table's definition (LIKE ... INCLUDING ALL does not copy triggers, a restore without the
         // extension's data does): the table must stay writable.
-        None => pgrx::warning!(
+        pgrx::warning!(
             "capture trigger of {} belongs to no collection; drop it or create the collection anew",
             call.relation_name()
-        ),
+        );
     }
     Ok(None)
 }
@@ -47,7 +43,7 @@ fn wake_at_commit() -> Result<(), ErrorReport> {
 
 #[pg_extern(sql = false)]
 fn is_capturing(collection: i32) -> Result<bool, ErrorReport> {
-    Ok(queue::is_capturing(collection))
+    Ok(super::capture::is_capturing(collection))
 }
 
 #[pg_extern(sql = false)]

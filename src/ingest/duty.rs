@@ -1,23 +1,27 @@
-//! What the worker remembers between turns: jobs under way, pauses, how many rows to take at a time.
+//! Ingest as background work: claims what capture queued, has it embedded, stores the chunks.
+//!
+//! A job claims its rows in one transaction, reads them in another, is embedded outside any, and is stored in a third.
+//! When to do what, and what a failure means, is decided in `ragent_core::ingest`.
 
-use super::job::{self, Account, Job, NoJob};
-use super::statements;
+use super::job::{self, Job, JobRow, LOCAL_CHUNKS};
+use super::statements::queue::{self, Claim};
+use crate::duty::Duty;
+use crate::error::{Error, Result, excerpt};
 use crate::pg::http::{HttpError, InFlight, Response};
-use crate::pg::xact::{self, SqlError};
-use crate::pg::{interrupt, worker as process};
-use crate::provider;
-use crate::provider::remote::{self, Failure};
-use crate::registry::statements as registry;
+use crate::pg::{worker, xact};
+use crate::provider::{self, Failure, remote};
+use crate::registry;
+use ragent_core::ingest::schedule::{Account, Outlook, RENEW_EVERY, Schedule};
+use ragent_core::ingest::verdict::{Failed, Fault, Verdict, judge};
 use ragent_core::provider::{FailureKind, backoff};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// The worker's memory.
+/// See the module.
 #[derive(Default)]
-pub struct Worker {
-    collections: HashMap<i32, CollectionState>,
-    accounts: HashMap<Account, AccountState>,
+pub struct Ingest {
+    schedule: Schedule,
     jobs: HashMap<usize, Job>,
     /// Requests under way: tag → job and its texts.
     requests: HashMap<usize, (usize, Range<usize>)>,
@@ -25,227 +29,183 @@ pub struct Worker {
     waiting: VecDeque<(usize, Range<usize>)>,
     in_flight: InFlight,
     next_number: usize,
-    /// The collection that was served last: the others come first.
-    last_served: i32,
+    outlook: Outlook,
+    /// When the claims of the jobs under way were last renewed.
+    renewed: Option<Instant>,
 }
 
-/// How to take a collection's rows.
-struct CollectionState {
-    /// Rows for the next job.
-    rows: usize,
-    /// So many rows are taken one at a time, because one of them spoilt a job.
-    singly: usize,
-    /// Consecutive failures that were not a row's.
-    failures: u32,
-    paused_until: Option<Instant>,
-    /// The server it asks, once a job was read.
-    account: Option<Account>,
-}
-
-impl Default for CollectionState {
-    fn default() -> Self {
-        Self { rows: FIRST_ROWS, singly: 0, failures: 0, paused_until: None, account: None }
+impl Duty for Ingest {
+    fn name(&self) -> &'static str {
+        "ingest"
     }
-}
 
-/// How a server fares that is asked as one role.
-#[derive(Default)]
-struct AccountState {
-    max_in_flight: usize,
-    failures: u32,
-    /// Consecutive replies that were no replies.
-    garbage: u32,
-    paused_until: Option<Instant>,
-}
+    fn begin(&mut self) -> Result<()> {
+        // Another process may have had this one's number.
+        xact::transaction(|| {
+            queue::release_own();
+            queue::release_lost();
+        })
+    }
 
-/// What came of trying to start a job.
-#[derive(PartialEq, Eq)]
-enum Started {
-    /// Nothing is to be done, or nothing can be for now.
-    Nothing,
-    /// Something was done.
-    Something,
-}
-
-/// Rows of a collection's first job, before it is known how many chunks its rows have.
-const FIRST_ROWS: usize = 16;
-/// Shortest wait for a postponed entry.
-const SHORTEST_WAIT: Duration = Duration::from_millis(50);
-/// Where transactions can be prepared, rows may come without a commit that wakes anybody.
-const LOOK_FOR_PREPARED: Duration = Duration::from_secs(1);
-/// While something is held up, its state is looked at so often at least.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
-/// Most rows of one job.
-const MAX_ROWS: usize = 1000;
-/// Chunks a job of a local model aims for: about a second's work.
-const LOCAL_CHUNKS: usize = 64;
-/// A row whose own content cannot be embedded is given up after so many attempts.
-const MAX_ATTEMPTS: i32 = 4;
-/// So many useless replies in a row are the server's fault rather than a row's.
-const MAX_GARBAGE: u32 = 3;
-
-impl Worker {
-    /// One turn: take finished requests, start new jobs, wait if there is nothing else to do.
-    /// False: the tables could not be read.
-    pub fn turn(&mut self) -> bool {
+    fn finish(&mut self) -> bool {
+        let mut did = false;
         while let Some((tag, result)) = self.in_flight.poll() {
             self.finished(tag, result);
+            did = true;
         }
-        let mut worked = self.send_waiting();
-        let Ok((retry, mut ready)) = xact::transaction(statements::queue::look) else {
-            interrupt::sleep(Duration::from_millis(200));
-            return false;
-        };
-        // One job each, beginning after the one served last: a long queue does not keep a short one waiting.
-        let begin = ready.partition_point(|c| *c <= self.last_served);
-        ready.rotate_left(begin);
-        let blocked = !ready.is_empty();
-        for collection in ready {
-            if self.start_job(collection) == Started::Something {
-                self.last_served = collection;
-                worked = true;
+        did
+    }
+
+    fn start(&mut self) -> Result<bool> {
+        self.renew_claims();
+        let mut did = self.send_waiting();
+        let look = xact::transaction(queue::look)?;
+        for collection in self.schedule.order(look.ready) {
+            did |= self.start_job(collection);
+        }
+        self.outlook =
+            Outlook { retry: look.retry, left: !look.is_empty, prepared: worker::may_have_prepared_transactions() };
+        // What is left may be claimed by a worker that is gone.
+        if !did && !look.is_empty {
+            did = xact::transaction(queue::release_lost)? > 0;
+        }
+        Ok(did)
+    }
+
+    fn wait(&self) -> Option<Duration> {
+        let now = Instant::now();
+        let renewal = self.renewed.filter(|_| !self.jobs.is_empty());
+        let renewal = renewal.map(|at| (at + RENEW_EVERY).saturating_duration_since(now));
+        self.schedule.wait(self.outlook, now).into_iter().chain(renewal).min()
+    }
+
+    fn end(&mut self) {
+        if let Err(e) = xact::transaction(queue::release_own) {
+            pgrx::warning!("pg_ragent worker: {e}");
+        }
+    }
+}
+
+impl Ingest {
+    fn renew_claims(&mut self) {
+        if self.jobs.is_empty() {
+            self.renewed = None;
+            return;
+        }
+        let last = *self.renewed.get_or_insert_with(Instant::now);
+        if last.elapsed() >= RENEW_EVERY {
+            self.renewed = Some(Instant::now());
+            if let Err(e) = xact::transaction(queue::renew) {
+                pgrx::warning!("pg_ragent worker: {e}");
             }
         }
-        if worked {
-            return true;
-        }
-        self.wait(retry, blocked);
-        // Woken for nothing that is in the queue, it may be that the extension was dropped.
-        xact::transaction(crate::provider::statements::extension_exists).unwrap_or(false)
     }
 
-    /// Waits for a request, a commit, or the end of a pause.
-    ///
-    /// `retry`: when the first postponed entry is due. `blocked`: entries are due that could not be started now.
-    fn wait(&mut self, retry: Option<Duration>, blocked: bool) {
-        process::report_idle();
-        let now = Instant::now();
-        let accounts = self.accounts.values().map(|a| a.paused_until);
-        let collections = self.collections.values().map(|c| c.paused_until);
-        let pauses = accounts
-            .chain(collections)
-            .flatten()
-            .map(|until| until.saturating_duration_since(now))
-            .filter(|left| !left.is_zero());
-        let prepared = process::may_have_prepared_transactions().then_some(LOOK_FOR_PREPARED);
-        // An entry that is due already waits for its server or its collection: no reason to spin.
-        let look_again = blocked.then_some(LOOK_AGAIN);
-        let retry = retry.map(|r| r.max(SHORTEST_WAIT));
-        let timeout = pauses.chain(retry).chain(prepared).chain(look_again).min();
-        self.in_flight.wait_for_event(timeout);
-    }
-
-    fn start_job(&mut self, collection: i32) -> Started {
-        let state = self.collections.entry(collection).or_default();
-        if is_paused(&mut state.paused_until) {
-            return Started::Nothing;
-        }
-        if let Some(account) = state.account.clone()
-            && !self.has_room(&account)
-        {
-            return Started::Nothing;
-        }
-        let state = self.collections.entry(collection).or_default();
-        let limit = if state.singly > 0 { 1 } else { state.rows };
-        let (busy_ids, busy_keys) = self.busy(collection);
-        let read = xact::transaction(|| job::read(collection, limit, &busy_ids, &busy_keys));
-        let input = match read {
-            Ok(Ok(input)) => input,
-            Ok(Err(NoJob::Nothing)) => return Started::Nothing,
-            Ok(Err(NoJob::Blocked(e))) => {
-                self.block(collection, &e.message);
-                return Started::Nothing;
+    /// Starts a job of a collection, if there is room for one; whether anything was done.
+    fn start_job(&mut self, collection: i32) -> bool {
+        let Some(limit) = self.schedule.rows(collection, |a| self.parts_of(a), Instant::now()) else { return false };
+        let entries = match xact::transaction(|| queue::claim(collection, limit)) {
+            Ok(Claim::Rows(entries)) if entries.is_empty() => return false,
+            Ok(Claim::Rows(entries)) => entries,
+            Ok(Claim::Comparison(entries)) => return self.compare(collection, &entries),
+            Err(e) => {
+                self.block(collection, &e);
+                return false;
+            }
+        };
+        let claimed = job::rows(entries.clone());
+        let input = match xact::transaction(|| job::read(collection, job::rows(entries))) {
+            Ok(Ok(Some(input))) if !input.rows.is_empty() => input,
+            Ok(Ok(_)) => {
+                self.release(collection, &claimed);
+                return false;
+            }
+            Ok(Err(e)) => {
+                self.release(collection, &claimed);
+                self.block(collection, &e);
+                return false;
             }
             Err(e) => {
-                self.failed_sql(collection, limit, &e, None);
-                return Started::Something;
+                self.failed(collection, None, &claimed, &Trouble::of_sql(e));
+                return true;
             }
         };
         let account = input.account();
-        self.accounts.entry(account.clone()).or_default().max_in_flight = input.max_in_flight();
-        if let Some(state) = self.collections.get_mut(&collection) {
-            state.account = Some(account.clone());
-        }
-        if !self.has_room(&account) {
-            return Started::Nothing;
+        self.schedule.asks(collection, &account, input.max_in_flight());
+        if !self.schedule.has_room(&account, self.parts_of(&account), Instant::now()) {
+            self.release(collection, &claimed);
+            return false;
         }
         match xact::catching(|| input.plan()) {
             Ok(Ok(job)) => {
-                self.adapt(collection, &job);
-                self.begin(job);
-                Started::Something
+                let chunks = job.rows.iter().map(|r| r.chunks.len()).sum();
+                self.schedule.started(collection, job.rows.len(), chunks, job.target());
+                self.begin_job(job);
+                true
             }
             Ok(Err(e)) => {
-                self.block(collection, &e.message);
-                Started::Nothing
+                self.release(collection, &claimed);
+                self.block(collection, &e);
+                false
             }
             Err(e) => {
-                self.failed_sql(collection, limit, &e.of_data(), None);
-                Started::Something
+                self.failed(collection, Some(&account), &claimed, &Trouble::new(Fault::Data, e));
+                true
             }
         }
     }
 
-    /// What this process is working on already, of one collection.
-    fn busy(&self, collection: i32) -> (Vec<i64>, Vec<String>) {
-        let rows = || self.jobs.values().filter(|j| j.collection.id == collection).flat_map(|j| &j.rows);
-        let ids = rows().flat_map(|r| r.ids.iter().copied()).collect();
-        let keys = rows().flat_map(|r| r.queued_keys.iter().chain([&r.key]).cloned()).collect();
-        (ids, keys)
-    }
-
-    /// Whether a server may be asked now. What its limit is, is known once a job was read.
-    fn has_room(&mut self, account: &Account) -> bool {
-        let of = |job: &usize| self.jobs.get(job).is_some_and(|j| j.account() == *account);
-        let under_way = self.requests.values().filter(|(job, _)| of(job)).count()
-            + self.waiting.iter().filter(|(job, _)| of(job)).count();
-        self.account_has_room(account, under_way)
-    }
-
-    fn account_has_room(&mut self, account: &Account, under_way: usize) -> bool {
-        match self.accounts.get_mut(account) {
-            Some(state) => !is_paused(&mut state.paused_until) && under_way < state.max_in_flight,
-            None => true,
+    /// Compares everything of a collection; whether that was done.
+    fn compare(&mut self, collection: i32, entries: &[i64]) -> bool {
+        let compared = xact::transaction(|| job::compare(collection, entries));
+        match compared.and_then(|done| done) {
+            Ok(()) => {
+                self.schedule.stored(collection);
+                true
+            }
+            Err(e) => {
+                self.noted(collection, xact::transaction(|| queue::release(collection, entries)));
+                self.block(collection, &e);
+                false
+            }
         }
     }
 
-    /// Takes more or fewer rows next time, so that a job fills one request.
-    fn adapt(&mut self, collection: i32, job: &Job) {
-        let state = self.collections.entry(collection).or_default();
-        state.singly = state.singly.saturating_sub(job.rows.len());
-        let chunks: usize = job.rows.iter().map(|r| r.chunks.len()).sum();
-        if state.singly > 0 {
-            return;
-        }
-        let target = if job.is_local() { LOCAL_CHUNKS } else { job.provider.max_batch_items };
-        state.rows = match (job.rows.len() * target).checked_div(chunks) {
-            Some(rows) => rows.clamp(1, MAX_ROWS).min(state.rows * 2),
-            None => (state.rows * 2).min(MAX_ROWS),
-        };
+    /// How many parts of jobs a server has to answer yet.
+    fn parts_of(&self, account: &Account) -> usize {
+        self.requests_of(account) + self.waiting.iter().filter(|(job, _)| self.is_of(*job, account)).count()
     }
 
-    fn begin(&mut self, job: Job) {
-        process::report_activity(&format!(
+    /// How many requests to a server are under way.
+    fn requests_of(&self, account: &Account) -> usize {
+        self.requests.values().filter(|(job, _)| self.is_of(*job, account)).count()
+    }
+
+    fn is_of(&self, job: usize, account: &Account) -> bool {
+        self.jobs.get(&job).is_some_and(|j| j.account() == *account)
+    }
+
+    fn begin_job(&mut self, job: Job) {
+        worker::report_activity(&format!(
             "embedding {} texts of collection {} with {}",
             job.texts().len(),
             job.collection.name,
             job.model
         ));
-        if job.texts().is_empty() {
+        let n = job.texts().len();
+        if n == 0 {
             self.store(job);
-        } else {
-            let number = self.number();
-            let n = job.texts().len();
-            if job.is_local() {
-                let parts = (0..n).step_by(LOCAL_CHUNKS).map(|i| (number, i..(i + LOCAL_CHUNKS).min(n)));
-                self.waiting.extend(parts);
-            } else {
-                let parts = remote::batches(&job.provider, &job.texts());
-                self.waiting.extend(parts.into_iter().map(|range| (number, range)));
-            }
-            self.jobs.insert(number, job);
-            self.send_waiting();
+            return;
         }
+        let number = self.number();
+        let parts: Vec<Range<usize>> = if job.is_local() {
+            (0..n).step_by(LOCAL_CHUNKS).map(|i| i..(i + LOCAL_CHUNKS).min(n)).collect()
+        } else {
+            remote::batches(&job.provider, &job.texts())
+        };
+        self.waiting.extend(parts.into_iter().map(|range| (number, range)));
+        self.jobs.insert(number, job);
+        self.send_waiting();
     }
 
     /// Embeds some texts of a job in this process.
@@ -253,23 +213,14 @@ impl Worker {
         let Some(job) = self.jobs.get_mut(&number) else { return };
         let embedded = xact::catching(|| provider::local::embed(&job.model.model, &job.texts()[range.clone()]));
         let received = embedded.map(|e| e.and_then(|vectors| job.receive(range, vectors)));
+        if matches!(received, Ok(Ok(()))) && !job.is_complete() {
+            return;
+        }
+        let Some(job) = self.take(number) else { return };
         match received {
-            Ok(Ok(())) if !job.is_complete() => {}
-            Ok(Ok(())) => {
-                if let Some(job) = self.abandon(number) {
-                    self.store(job);
-                }
-            }
-            Ok(Err(e)) => {
-                if let Some(job) = self.abandon(number) {
-                    self.block(job.collection.id, &e.message);
-                }
-            }
-            Err(e) => {
-                if let Some(job) = self.abandon(number) {
-                    self.failed_sql(job.collection.id, job.rows.len(), &e.of_data(), Some(&job));
-                }
-            }
+            Ok(Ok(())) => self.store(job),
+            Ok(Err(e)) => self.failed_job(&job, &Trouble::new(Fault::State, e)),
+            Err(e) => self.failed_job(&job, &Trouble::new(Fault::Data, e)),
         }
     }
 
@@ -284,13 +235,11 @@ impl Worker {
                 return true;
             }
             let account = job.account();
-            let same = |j: &usize| self.jobs.get(j).is_some_and(|j| j.account() == account);
-            let under_way = self.requests.values().filter(|(j, _)| same(j)).count();
-            if !self.account_has_room(&account, under_way) {
+            if self.schedule.has_room(&account, self.requests_of(&account), Instant::now()) {
+                self.send(number, range);
+            } else {
                 self.waiting.push_back((number, range));
-                continue;
             }
-            self.send(number, range);
         }
         false
     }
@@ -304,20 +253,23 @@ impl Worker {
             &job.texts()[range.clone()],
             Some(job.collection.vectors.embedding.dimensions as usize),
         );
-        match self.in_flight.submit(tag, request) {
+        let submitted = request.and_then(|request| {
+            self.in_flight.submit(tag, request).map_err(|e| Failure::of_http(&job.provider, &e).error)
+        });
+        match submitted {
             Ok(()) => {
                 self.requests.insert(tag, (number, range));
             }
             Err(e) => {
-                if let Some(job) = self.abandon(number) {
-                    self.block(job.collection.id, &e.to_string());
+                if let Some(job) = self.take(number) {
+                    self.failed_job(&job, &Trouble::new(Fault::State, e));
                 }
             }
         }
     }
 
     /// Takes a job out, with what is under way for it.
-    fn abandon(&mut self, number: usize) -> Option<Job> {
+    fn take(&mut self, number: usize) -> Option<Job> {
         self.requests.retain(|_, (j, _)| *j != number);
         self.waiting.retain(|(j, _)| *j != number);
         self.jobs.remove(&number)
@@ -340,146 +292,112 @@ impl Worker {
         });
         match received {
             Ok(()) => {
-                if let Some(state) = self.accounts.get_mut(&job.account()) {
-                    state.failures = 0;
-                    state.garbage = 0;
-                }
-                if job.is_complete()
-                    && let Some(job) = self.abandon(number)
-                {
+                let is_complete = job.is_complete();
+                self.schedule.answered(&job.account());
+                if is_complete && let Some(job) = self.take(number) {
                     self.store(job);
                 }
             }
             Err(failure) => {
-                if let Some(job) = self.abandon(number) {
-                    self.failed_request(&job, &failure);
+                if let Some(job) = self.take(number) {
+                    let Failure { kind, retry_after, error } = failure;
+                    self.failed_job(&job, &Trouble { fault: Fault::Provider(kind), retry_after, error });
                 }
             }
         }
     }
 
-    fn store(&mut self, mut job: Job) {
-        let collection = job.collection.id;
+    fn store(&mut self, job: Job) {
         match xact::transaction(|| job.store()) {
-            Ok(()) => self.collections.entry(collection).or_default().failures = 0,
-            Err(e) => self.failed_sql(collection, job.rows.len(), &e, Some(&job)),
+            Ok(()) => self.schedule.stored(job.collection.id),
+            Err(e) => self.failed_job(&job, &Trouble::of_sql(e)),
         }
     }
 
-    /// The provider did not give vectors.
-    fn failed_request(&mut self, job: &Job, failure: &Failure) {
-        let message = failure.error.message.as_str();
-        match failure.kind {
-            FailureKind::BadRequest | FailureKind::TooLarge | FailureKind::Protocol => {
-                self.failed_content(job, failure.kind, message);
+    fn failed_job(&mut self, job: &Job, trouble: &Trouble) {
+        self.failed(job.collection.id, Some(&job.account()), &job.rows, trouble);
+    }
+
+    /// A job of claimed rows failed: does what the verdict is.
+    fn failed(&mut self, collection: i32, account: Option<&Account>, rows: &[JobRow], trouble: &Trouble) {
+        let Trouble { fault, retry_after, error } = trouble;
+        let is_garbage = *fault == Fault::Provider(FailureKind::Protocol) && rows.len() == 1;
+        let garbage = account.filter(|_| is_garbage).map_or(0, |a| self.schedule.sent_garbage(a));
+        let attempts = rows.first().map_or(0, |row| row.attempts);
+        let verdict = judge(&Failed { fault: *fault, rows: rows.len(), attempts, garbage });
+        let pauses =
+            matches!(verdict, Verdict::Pause | Verdict::Postpone { pause: true } | Verdict::GiveUp { pause: true });
+        let pause = account
+            .filter(|_| pauses)
+            .map(|a| self.schedule.pause(a, *retry_after, worker::own_pid() as u64, Instant::now()));
+        match (verdict, rows) {
+            (Verdict::Split, _) => {
+                self.schedule.split(collection, rows.len());
+                self.release(collection, rows);
             }
-            // The key or the model's name is wrong: a matter of this collection.
-            FailureKind::Auth | FailureKind::NotFound => self.block(job.collection.id, message),
-            FailureKind::RateLimited | FailureKind::Unavailable => {
-                let pause = self.pause(&job.account(), failure.retry_after);
-                let (id, ids) = (job.collection.id, job.ids());
-                self.note(id, xact::transaction(|| statements::queue::postpone(id, &ids, pause, message)));
+            (Verdict::Pause, _) => self.postpone(collection, &job::ids(rows), pause.unwrap_or_default(), error),
+            (Verdict::Postpone { .. }, [row, ..]) => {
+                log_row(collection, row, error);
+                let seed = row.ids.first().copied().unwrap_or(0) as u64;
+                self.postpone(collection, &row.ids, backoff(row.attempts + 1, seed), error);
             }
-        }
-    }
-
-    /// The reply speaks of what was sent, or is none. One of several rows may be to blame: each gets a job of its own.
-    fn failed_content(&mut self, job: &Job, kind: FailureKind, message: &str) {
-        if job.rows.len() > 1 {
-            self.collections.entry(job.collection.id).or_default().singly = job.rows.len();
-            return;
-        }
-        if kind == FailureKind::Protocol {
-            let account = self.accounts.entry(job.account()).or_default();
-            account.garbage += 1;
-            if account.garbage > MAX_GARBAGE {
-                self.pause(&job.account(), None);
+            (Verdict::GiveUp { .. }, [row, ..]) => {
+                log_row(collection, row, error);
+                let give_up = || queue::give_up(collection, &row.ids, &row.key, row.attempts + 1, error);
+                self.noted(collection, xact::transaction(give_up));
             }
-        }
-        self.failed_row(job, message);
-    }
-
-    fn pause(&mut self, account: &Account, retry_after: Option<Duration>) -> Duration {
-        let state = self.accounts.entry(account.clone()).or_default();
-        state.failures += 1;
-        let pause = retry_after.unwrap_or_else(|| backoff(state.failures, u64::from(std::process::id())));
-        state.paused_until = Some(Instant::now() + pause);
-        pause
-    }
-
-    /// The only row of a job cannot be embedded: it is tried again later, or given up.
-    fn failed_row(&mut self, job: &Job, message: &str) {
-        let Some(row) = job.rows.first() else { return };
-        let id = job.collection.id;
-        pgrx::log!("collection \"{}\": row {}: {message}", job.collection.name, provider::excerpt(&row.key));
-        self.fail(id, &row.ids, &row.key, row.attempts + 1, message);
-    }
-
-    fn fail(&mut self, collection: i32, ids: &[i64], key: &str, attempts: i32, message: &str) {
-        let done = xact::transaction(|| {
-            if attempts >= MAX_ATTEMPTS {
-                statements::queue::give_up(collection, ids, key, attempts, message);
-            } else {
-                let delay = backoff(attempts as u32, ids.first().copied().unwrap_or(0) as u64);
-                statements::queue::postpone(collection, ids, delay, message);
-            }
-        });
-        self.note(collection, done);
-    }
-
-    /// A transaction failed, by the data of a row or by the state of the database.
-    fn failed_sql(&mut self, collection: i32, rows: usize, e: &SqlError, job: Option<&Job>) {
-        if !e.is_about_data() {
-            self.block(collection, &e.message);
-        } else if rows > 1 {
-            self.collections.entry(collection).or_default().singly = rows;
-        } else if let Some(job) = job {
-            self.failed_row(job, &e.message);
-        } else {
-            self.failed_entry(collection, &e.message);
-        }
-    }
-
-    /// Not even reading one row works (a key that no longer fits its column's type): its entry is failed by itself.
-    fn failed_entry(&mut self, collection: i32, message: &str) {
-        let (busy_ids, busy_keys) = self.busy(collection);
-        let state = self.collections.entry(collection).or_default();
-        state.singly = state.singly.saturating_sub(1);
-        let claimed = xact::transaction(|| statements::queue::claim(collection, 1, &busy_ids, &busy_keys));
-        for entry in claimed.unwrap_or_default() {
-            match &entry.key {
-                Some(key) => self.fail(collection, &[entry.id], key, entry.attempts + 1, message),
-                None => self.block(collection, message),
+            (Verdict::Block | Verdict::Postpone { .. } | Verdict::GiveUp { .. }, _) => {
+                self.release(collection, rows);
+                self.block(collection, error);
             }
         }
+    }
+
+    fn postpone(&mut self, collection: i32, ids: &[i64], delay: Duration, e: &Error) {
+        self.noted(collection, xact::transaction(|| queue::postpone(collection, ids, delay, e)));
+    }
+
+    fn release(&mut self, collection: i32, rows: &[JobRow]) {
+        self.noted(collection, xact::transaction(|| queue::release(collection, &job::ids(rows))));
     }
 
     /// The collection cannot be worked on for now; `rag.status` says why.
-    fn block(&mut self, collection: i32, message: &str) {
-        let state = self.collections.entry(collection).or_default();
-        state.failures += 1;
-        state.paused_until = Some(Instant::now() + backoff(state.failures, collection as u64));
-        if state.failures == 1 {
-            pgrx::warning!("collection {collection}: {message}");
+    fn block(&mut self, collection: i32, e: &Error) {
+        if self.schedule.block(collection, Instant::now()) {
+            pgrx::warning!("collection {collection}: {e}");
         }
-        let noted = xact::transaction(|| registry::note_error(collection, Some(message)));
-        if let Err(e) = noted {
-            pgrx::warning!("pg_ragent worker: {}", e.message);
+        if let Err(e) = xact::transaction(|| registry::statements::note_error(collection, Some(e))) {
+            pgrx::warning!("pg_ragent worker: {e}");
         }
     }
 
     /// Book-keeping that failed: the entries are still in the queue and are tried again, but not at once.
-    fn note(&mut self, collection: i32, result: Result<(), SqlError>) {
+    fn noted(&mut self, collection: i32, result: Result<()>) {
         if let Err(e) = result {
-            self.block(collection, &e.message);
+            self.block(collection, &e);
         }
     }
 }
 
-/// Whether a pause is still on; ends it when it is over.
-fn is_paused(until: &mut Option<Instant>) -> bool {
-    if until.is_some_and(|u| u <= Instant::now()) {
-        *until = None;
+/// Why a job failed.
+struct Trouble {
+    fault: Fault,
+    /// The provider asks for a pause of this length.
+    retry_after: Option<Duration>,
+    error: Error,
+}
+
+impl Trouble {
+    fn new(fault: Fault, error: Error) -> Self {
+        Self { fault, retry_after: None, error }
     }
-    until.is_some()
+
+    /// A transaction failed, by the data of a row or by the state of the database.
+    fn of_sql(error: Error) -> Self {
+        Self::new(if xact::is_about_data(&error) { Fault::Data } else { Fault::State }, error)
+    }
+}
+
+fn log_row(collection: i32, row: &JobRow, e: &Error) {
+    pgrx::log!("collection {collection}: row {}: {e}", excerpt(&row.key));
 }

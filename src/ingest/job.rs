@@ -1,36 +1,78 @@
 //! One job: some rows of one collection, from the queue to the chunk table.
 
-use super::plan::{self, Action, Chunking, RowPlan};
-use super::statements;
+use super::statements::chunks::{NewChunk, SourceRow, Version};
+use super::statements::queue::Entry;
+use super::statements::{chunks, queue};
 use crate::error::{Error, Result};
-use crate::ingest::statements::chunks::{NewChunk, SourceRow, StoredChunk};
-use crate::provider::{self, ModelName, Provider, options::Api};
-use crate::registry;
-use crate::registry::Collection;
-use pgrx::pg_sys::TransactionId;
+use crate::provider::{self, ModelName, Provider};
+use crate::registry::{self, Collection};
+use pgrx::PgSqlErrorCode;
+use ragent_core::ingest::chunk::{ChunkOptions, chunker};
+use ragent_core::ingest::plan::{self, Action, ChunkPlan, StoredChunk};
+use ragent_core::ingest::recipe::Recipe;
+use ragent_core::ingest::schedule::Account;
 use std::ops::Range;
 use std::rc::Rc;
+
+/// A job reads no more text than this, in bytes, but for a single row that is longer.
+const MAX_BYTES: i64 = 1 << 20;
+/// Chunks a job of a local model aims for: about a second's work.
+pub const LOCAL_CHUNKS: usize = 64;
+
+/// One row of a job.
+#[derive(Debug)]
+pub struct JobRow {
+    /// Key as JSON text.
+    pub key: String,
+    /// Queue entries it answers.
+    pub ids: Vec<i64>,
+    /// Most failed attempts of these entries.
+    pub attempts: u32,
+    /// Whether the key is written in another way in its entries than in the row.
+    is_rewritten: bool,
+    /// The version read; `None` when the row is gone.
+    version: Option<Version>,
+    /// Chunks as they should be; none when the row is gone or has no text.
+    pub chunks: Vec<ChunkPlan>,
+}
+
+/// One [`JobRow`] for each key: several entries may be of one row.
+pub fn rows(entries: Vec<Entry>) -> Vec<JobRow> {
+    let mut rows: Vec<JobRow> = Vec::new();
+    for entry in entries {
+        match rows.iter_mut().find(|r| r.key == entry.key) {
+            Some(row) => {
+                row.ids.push(entry.id);
+                row.attempts = row.attempts.max(entry.attempts);
+            }
+            None => rows.push(JobRow {
+                key: entry.key,
+                ids: vec![entry.id],
+                attempts: entry.attempts,
+                is_rewritten: false,
+                version: None,
+                chunks: vec![],
+            }),
+        }
+    }
+    rows
+}
+
+/// All queue entries that rows answer.
+pub fn ids(rows: &[JobRow]) -> Vec<i64> {
+    rows.iter().flat_map(|r| r.ids.iter().copied()).collect()
+}
 
 /// What was read for a job, in one transaction.
 pub struct Input {
     collection: Rc<Collection>,
     model: ModelName,
     provider: Provider,
-    rows: Vec<RowPlan>,
-    sources: Vec<SourceRow>,
-    stored: Vec<StoredChunk>,
+    /// Its rows.
+    pub rows: Vec<JobRow>,
+    sources: Vec<Option<SourceRow>>,
+    stored: Vec<(usize, StoredChunk)>,
 }
-
-/// Why a collection has no job now.
-pub enum NoJob {
-    /// Nothing (left) to do.
-    Nothing,
-    /// The collection cannot be worked on until somebody does something.
-    Blocked(Error),
-}
-
-/// A server and the role it is asked as: limits and failures of one key are not another's.
-pub type Account = (String, u32);
 
 /// Rows of one collection with what they need.
 pub struct Job {
@@ -40,122 +82,145 @@ pub struct Job {
     pub model: ModelName,
     /// Where the model is.
     pub provider: Provider,
-    /// The rows.
-    pub rows: Vec<RowPlan>,
+    /// Its rows.
+    pub rows: Vec<JobRow>,
     /// Row and chunk of each text to embed.
     slots: Vec<(usize, usize)>,
     /// Vectors that came, by slot.
     vectors: Vec<Option<Vec<f32>>>,
 }
 
-/// Reads up to `limit` entries and all that is needed to plan them. Runs in a transaction.
-pub fn read(collection: i32, limit: usize, busy_ids: &[i64], busy_keys: &[String]) -> Result<Input, NoJob> {
-    let c = registry::by_id(collection).and_then(registry::held).ok_or(NoJob::Nothing)?;
-    c.check().map_err(NoJob::Blocked)?;
-    let model = ModelName::parse(&c.generation.model).map_err(NoJob::Blocked)?;
-    let provider = provider::resolve(&model, c.source.owner).map_err(NoJob::Blocked)?;
-    let entries = statements::queue::claim(collection, limit, busy_ids, busy_keys);
-    if entries.is_empty() {
-        return Err(NoJob::Nothing);
-    }
-    let mut rows: Vec<RowPlan> = Vec::new();
-    let mut compare_all = Vec::new();
-    for entry in entries {
-        let Some(key) = entry.key else {
-            compare_all.push(entry.id);
-            continue;
-        };
-        match rows.iter_mut().find(|r| r.key == key) {
-            Some(row) => {
-                row.ids.push(entry.id);
-                row.attempts = row.attempts.max(entry.attempts);
-            }
-            None => rows.push(RowPlan {
-                key,
-                ids: vec![entry.id],
-                attempts: entry.attempts,
-                queued_keys: vec![],
-                chunks: vec![],
-                version: None,
-            }),
-        }
-    }
-    if !compare_all.is_empty() {
-        statements::chunks::settle(&c);
-        statements::chunks::remove_orphans(&c);
-        statements::queue::queue_missing(&c);
-        statements::queue::finish(c.id, &compare_all);
-    }
-    let keys: Vec<String> = rows.iter().map(|r| r.key.clone()).collect();
-    rows.truncate(statements::chunks::fitting(&c, &keys, MAX_BYTES));
-    let sources = statements::chunks::source_rows(&c, &keys[..rows.len()]);
-    let (rows, sources) = with_own_keys(rows, sources);
-    let keys: Vec<String> = rows.iter().map(|r| r.key.clone()).collect();
-    let stored = statements::chunks::stored(&c, &keys);
-    Ok(Input { collection: c, model, provider, rows, sources, stored })
+/// The collection of that number, its model, and where that is; `None` when it was dropped.
+///
+/// # Errors
+/// Those of a collection, model or server that cannot be used until somebody does something.
+fn usable(collection: i32) -> Result<Option<(Rc<Collection>, ModelName, Provider)>> {
+    let Some(c) = registry::by_id(collection).and_then(registry::held) else { return Ok(None) };
+    c.check()?;
+    let model = ModelName::parse(&c.generation.model)?;
+    let provider = provider::resolve(&model, c.source.owner)?;
+    Ok(Some((c, model, provider)))
 }
 
-/// A job reads no more text than this, but for a single row that is longer.
-const MAX_BYTES: i64 = 1 << 20;
+/// Reads all that is needed to plan claimed rows, `rows`, and gives back the claims of those it leaves out. Runs in a
+/// transaction. `None` when the collection was dropped.
+///
+/// # Errors
+/// The collection cannot be worked on until somebody does something.
+pub fn read(collection: i32, mut rows: Vec<JobRow>) -> Result<Option<Input>> {
+    let Some((c, model, provider)) = usable(collection)? else { return Ok(None) };
+    let keys: Vec<String> = rows.iter().map(|r| r.key.clone()).collect();
+    let left_out = rows.split_off(chunks::fitting(&c, &keys, MAX_BYTES));
+    queue::release(c.id, &ids(&left_out));
+    let sources = chunks::source_rows(&c, &keys[..rows.len()]);
+    let (rows, sources) = with_own_keys(&c, rows, sources);
+    let keys: Vec<String> = rows.iter().map(|r| r.key.clone()).collect();
+    let stored = chunks::stored(&c, &keys);
+    Ok(Some(Input { collection: c, model, provider, rows, sources, stored }))
+}
 
-/// Gives each row the key as it stands in the row, and makes one of those that are the same row.
-fn with_own_keys(rows: Vec<RowPlan>, sources: Vec<SourceRow>) -> (Vec<RowPlan>, Vec<SourceRow>) {
-    let mut kept: Vec<RowPlan> = Vec::new();
-    let mut kept_sources = Vec::new();
+/// Gives each row the key as it stands in the row, makes one of those that are the same row, and leaves out those that another
+/// job is at work on.
+fn with_own_keys(
+    c: &Collection,
+    rows: Vec<JobRow>,
+    sources: Vec<Option<SourceRow>>,
+) -> (Vec<JobRow>, Vec<Option<SourceRow>>) {
+    let mut kept: Vec<(JobRow, Option<SourceRow>)> = Vec::new();
     for (mut row, source) in rows.into_iter().zip(sources) {
-        if source.exists {
-            row.queued_keys.push(std::mem::replace(&mut row.key, source.key.clone()));
-            if let Some(same) = kept.iter_mut().find(|k| k.key == row.key) {
+        if let Some(source) = &source {
+            row.is_rewritten = row.key != source.key;
+            row.key.clone_from(&source.key);
+            if let Some((same, _)) = kept.iter_mut().find(|(k, _)| k.key == row.key) {
                 same.ids.append(&mut row.ids);
-                same.queued_keys.append(&mut row.queued_keys);
                 same.attempts = same.attempts.max(row.attempts);
+                same.is_rewritten = true;
                 continue;
             }
         }
-        kept.push(row);
-        kept_sources.push(source);
+        kept.push((row, source));
     }
-    (kept, kept_sources)
+    kept.retain(|(row, _)| !row.is_rewritten || queue::set_key(c.id, &row.ids, &row.key));
+    kept.into_iter().unzip()
+}
+
+/// Compares everything a collection has with its source: removes chunks without a row, queues rows without a chunk, and takes
+/// the entries that asked for it off the queue. Runs in a transaction.
+///
+/// # Errors
+/// As [`read`].
+pub fn compare(collection: i32, entries: &[i64]) -> Result<()> {
+    let Some(c) = registry::by_id(collection) else { return Ok(()) };
+    c.check()?;
+    chunks::wait_for_ddl(&c);
+    // What that DDL did is known now.
+    let Some(c) = registry::by_id(collection) else { return Ok(()) };
+    c.check()?;
+    if queue::finish(c.id, entries).is_empty() {
+        return Ok(());
+    }
+    chunks::remove_orphans(&c);
+    queue::queue_missing(&c);
+    if c.has_error {
+        registry::statements::note_error(c.id, None);
+    }
+    Ok(())
 }
 
 impl Input {
     /// The server that would be asked, as the owner.
     pub fn account(&self) -> Account {
-        (self.provider.name.clone(), self.collection.source.owner.to_u32())
+        account(&self.provider, &self.collection)
     }
 
     /// How many requests may be under way to it.
     pub fn max_in_flight(&self) -> usize {
-        self.provider.max_in_flight
+        self.provider.settings.max_in_flight
     }
 
     /// Cuts the rows into chunks and finds those to embed. Needs no transaction.
     pub fn plan(self) -> Result<Job> {
         let Self { collection, model, provider, mut rows, sources, stored } = self;
+        let generation = &collection.generation;
         let count = provider::token_counter(&provider, &model.model)?;
-        let chunking = Chunking {
-            model: &collection.generation.model,
-            max_tokens: collection.generation.recipe.tokens as usize,
-            overlap_tokens: collection.generation.recipe.overlap as usize,
-            count: &*count,
+        let recipe = Recipe {
+            model: &generation.model,
+            chunker: chunker(&generation.recipe.chunker).ok_or_else(|| no_chunker(&collection))?,
+            options: ChunkOptions {
+                max_tokens: generation.recipe.tokens as usize,
+                overlap_tokens: generation.recipe.overlap as usize,
+            },
         };
         for (i, (row, source)) in rows.iter_mut().zip(&sources).enumerate() {
             crate::pg::interrupt::check();
-            let of_row: Vec<&StoredChunk> = stored.iter().filter(|s| s.row == i).collect();
-            row.version = source.xmin.map(|xmin| (xmin, source.hash));
-            row.chunks = if source.exists { plan::chunks(source, &chunking, &of_row) } else { vec![] };
+            let Some(source) = source else { continue };
+            let of_row: Vec<&StoredChunk> = stored.iter().filter(|(place, _)| *place == i).map(|(_, s)| s).collect();
+            row.version = Some(source.version);
+            row.chunks = plan::chunks(&source.text, &recipe, &*count, &of_row);
         }
         let slots: Vec<(usize, usize)> = rows
             .iter()
             .enumerate()
             .flat_map(|(r, row)| {
                 let embed = row.chunks.iter().enumerate();
-                embed.filter(|(_, c)| matches!(c.action, Action::Embed)).map(move |(i, _)| (r, i))
+                embed.filter(|(_, c)| c.action == Action::Embed).map(move |(i, _)| (r, i))
             })
             .collect();
         let vectors = vec![None; slots.len()];
         Ok(Job { collection, model, provider, rows, slots, vectors })
     }
+}
+
+fn account(provider: &Provider, collection: &Collection) -> Account {
+    Account { server: provider.name.clone(), role: collection.source.owner.to_u32() }
+}
+
+fn no_chunker(c: &Collection) -> Error {
+    Error::new(
+        PgSqlErrorCode::ERRCODE_UNDEFINED_OBJECT,
+        format!("collection \"{}\" cannot be used: chunker \"{}\" does not exist", c.name, c.generation.recipe.chunker),
+        "It was made by another version of pg_ragent: install that one, or drop the collection and create it anew.",
+    )
 }
 
 impl Job {
@@ -166,17 +231,17 @@ impl Job {
 
     /// The server it asks, as the owner.
     pub fn account(&self) -> Account {
-        (self.provider.name.clone(), self.collection.source.owner.to_u32())
+        account(&self.provider, &self.collection)
     }
 
     /// Whether its model runs in this process.
     pub fn is_local(&self) -> bool {
-        self.provider.api == Api::Local
+        self.provider.runs_in_process()
     }
 
-    /// All queue entries it answers.
-    pub fn ids(&self) -> Vec<i64> {
-        self.rows.iter().flat_map(|r| r.ids.iter().copied()).collect()
+    /// How many chunks a job like this should have.
+    pub fn target(&self) -> usize {
+        if self.is_local() { LOCAL_CHUNKS } else { self.provider.settings.max_batch_items }
     }
 
     /// Takes the vectors of a run of texts.
@@ -197,55 +262,56 @@ impl Job {
     }
 
     /// Stores what it found and takes its entries off the queue. Runs in a transaction.
-    pub fn store(&mut self) {
+    pub fn store(&self) {
+        let ids = ids(&self.rows);
         // Dropped, or altered so that its keys are others, meanwhile: its entries are read anew.
-        let Some(c) = registry::by_id(self.collection.id).and_then(registry::held) else { return };
-        if c.check().is_err()
-            || c.key.columns != self.collection.key.columns
-            || c.generation.id != self.collection.generation.id
-        {
-            return;
-        }
-        let keys: Vec<String> = self.rows.iter().map(|r| r.key.clone()).collect();
-        let keep: Vec<i32> = self.rows.iter().map(|r| r.chunks.len() as i32).collect();
-        statements::chunks::remove_above(&c, &keys, &keep);
-        statements::chunks::write(&c, &self.collection.generation.model, self.new_chunks());
-        statements::chunks::confirm(&c, &self.versions());
-        statements::queue::forget_failures(c.id, &keys);
-        statements::queue::finish(c.id, &self.ids());
+        let is_same = |c: &Rc<Collection>| {
+            c.check().is_ok()
+                && c.key.columns == self.collection.key.columns
+                && c.generation.id == self.collection.generation.id
+        };
+        let usable = registry::by_id(self.collection.id).and_then(registry::held).filter(is_same);
+        let Some(c) = usable else { return queue::release(self.collection.id, &ids) };
+        // What this worker has no claim of any more, somebody else has read since, or will.
+        let held = queue::finish(c.id, &ids);
+        let is_held = |row: &JobRow| row.ids.iter().all(|id| held.contains(id));
+        let rows: Vec<(usize, &JobRow)> = self.rows.iter().enumerate().filter(|(_, row)| is_held(row)).collect();
+        let keys: Vec<String> = rows.iter().map(|(_, row)| row.key.clone()).collect();
+        let keep: Vec<i32> = rows.iter().map(|(_, row)| row.chunks.len() as i32).collect();
+        let versions: Vec<(String, Version)> =
+            rows.iter().filter_map(|(_, row)| Some((row.key.clone(), row.version?))).collect();
+        chunks::remove_above(&c, &keys, &keep);
+        chunks::write(&c, &self.collection.generation.model, self.new_chunks(&rows));
+        chunks::confirm(&c, &versions);
+        queue::forget_failures(c.id, &keys);
         if c.has_error {
             registry::statements::note_error(c.id, None);
         }
     }
 
-    fn versions(&self) -> Vec<(String, TransactionId, i64)> {
-        self.rows.iter().filter_map(|row| row.version.map(|(xmin, hash)| (row.key.clone(), xmin, hash))).collect()
-    }
-
-    fn new_chunks(&self) -> Vec<NewChunk> {
-        let mut chunks = Vec::new();
-        for (r, row) in self.rows.iter().enumerate() {
-            let Some((xmin, source_hash)) = row.version else { continue };
+    fn new_chunks(&self, rows: &[(usize, &JobRow)]) -> Vec<NewChunk> {
+        let mut new = Vec::new();
+        for (r, row) in rows {
+            let Some(version) = row.version else { continue };
             for (i, chunk) in row.chunks.iter().enumerate() {
                 let embedding = match &chunk.action {
                     Action::Keep => continue,
                     Action::Move(vector) => vector.clone(),
-                    Action::Embed => match self.slots.binary_search(&(r, i)) {
+                    Action::Embed => match self.slots.binary_search(&(*r, i)) {
                         Ok(slot) => self.vectors[slot].clone().unwrap_or_default(),
                         Err(_) => continue,
                     },
                 };
-                chunks.push(NewChunk {
+                new.push(NewChunk {
                     key: row.key.clone(),
-                    chunk: i as i32 + 1,
+                    number: chunk.number,
                     content: chunk.content.clone(),
                     hash: chunk.hash.clone(),
-                    xmin,
-                    source_hash,
+                    version,
                     embedding,
                 });
             }
         }
-        chunks
+        new
     }
 }

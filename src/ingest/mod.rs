@@ -2,8 +2,9 @@
 
 #[allow(clippy::result_large_err)]
 mod api;
+mod capture;
 pub mod duty;
 mod job;
-mod plan;
 pub mod statements;
 mod wait;
+pub mod wake;

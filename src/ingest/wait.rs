@@ -1,6 +1,7 @@
 //! `rag.wait_until_current`.
 
 use super::statements::queue;
+use super::wake;
 use crate::error::{Error, Result};
 use crate::pg::{interrupt, spi, worker, xact};
 use crate::registry;
@@ -37,12 +38,12 @@ pub fn until_current(collection: Option<&str>, timeout: Duration) -> Result<bool
     let mut without_worker: Option<Instant> = None;
     loop {
         let (left, own) = spi::with_latest_snapshot(|| queue::left(&ids, up_to));
-        if left == 0 && comparing {
+        if !left && comparing {
             // What the comparison found missing was queued by it.
             (up_to, comparing) = spi::with_latest_snapshot(|| queue::last_id(&ids));
             continue;
         }
-        if left == 0 {
+        if !left {
             warn_of_failures(&ids);
             return Ok(true);
         }
@@ -56,7 +57,7 @@ pub fn until_current(collection: Option<&str>, timeout: Duration) -> Result<bool
         if begin.elapsed() >= timeout {
             return Ok(false);
         }
-        if worker::is_running() {
+        if wake::is_served() {
             without_worker = None;
         } else if let Some(since) = without_worker {
             if since.elapsed() > WORKER_PATIENCE {
@@ -64,13 +65,14 @@ pub fn until_current(collection: Option<&str>, timeout: Duration) -> Result<bool
             }
         } else {
             without_worker = Some(Instant::now());
-            if !worker::may_start() || !worker::start_for_this_database() {
+            if !wake::may_start() || !worker::start_for_this_database() {
                 return Err(no_worker());
             }
         }
         if told.elapsed() > TELL {
             told = Instant::now();
-            pgrx::notice!("{left} rows are still to be embedded");
+            let rows = spi::with_latest_snapshot(|| queue::count_left(&ids, up_to));
+            pgrx::notice!("{rows} rows are still to be embedded");
         }
         interrupt::wait(None, Some(LOOK.min(timeout.saturating_sub(begin.elapsed()))));
     }

@@ -8,9 +8,12 @@ use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;
 
 static PREVIOUS: OnceLock<pg_sys::ProcessUtility_hook_type> = OnceLock::new();
+static MAKE_WAY: OnceLock<fn(&str)> = OnceLock::new();
 
-/// Installs the hook. Called while the library is being preloaded.
-pub fn make_way() {
+/// Installs the hook: `make_way` is called with the name of a database before a command that needs it unused. Called while
+/// the library is being preloaded.
+pub fn install(make_way: fn(&str)) {
+    let _ = MAKE_WAY.set(make_way);
     // SAFETY: hooks are set while the postmaster loads libraries, before it forks anybody.
     unsafe {
         let _ = PREVIOUS.set(pg_sys::ProcessUtility_hook);
@@ -32,8 +35,10 @@ unsafe extern "C-unwind" fn process_utility(
 ) {
     // SAFETY: the arguments are PostgreSQL's own and handed on as they came. The statement tree lives for the call.
     unsafe {
-        if let Some(database) = database_to_free((*statement).utilityStmt) {
-            crate::worker::make_way::end_worker(&database);
+        if let Some(database) = database_to_free((*statement).utilityStmt)
+            && let Some(make_way) = MAKE_WAY.get()
+        {
+            make_way(&database);
         }
         match PREVIOUS.get().copied().flatten() {
             Some(previous) => {

@@ -116,22 +116,22 @@ impl InFlight {
             if let Some(finished) = self.poll() {
                 return finished;
             }
-            self.wait_for_event(None);
+            wait_for_event(None);
         }
     }
+}
 
-    /// Waits until something may have happened: a request finished, the latch was set, `timeout` is over.
-    pub fn wait_for_event(&self, timeout: Option<Duration>) -> Woken {
-        match IoThread::get() {
-            Ok(io) if !self.aborts.is_empty() => {
-                let woken = interrupt::wait(Some(io.bell().fd()), timeout);
-                if woken == Woken::Readable {
-                    io.bell().silence();
-                }
-                woken
+/// Waits until something may have happened: a request of this process finished, the latch was set, `timeout` is over.
+pub fn wait_for_event(timeout: Option<Duration>) -> Woken {
+    match IoThread::running() {
+        Some(io) => {
+            let woken = interrupt::wait(Some(io.bell().fd()), timeout);
+            if woken == Woken::Readable {
+                io.bell().silence();
             }
-            _ => interrupt::wait(None, timeout),
+            woken
         }
+        None => interrupt::wait(None, timeout),
     }
 }
 

@@ -75,6 +75,11 @@ impl IoThread {
         })
     }
 
+    /// The process's I/O thread, if it was started.
+    pub fn running() -> Option<Self> {
+        THREAD.with(|cell| cell.borrow().clone())
+    }
+
     /// Runs `job` on the I/O thread. It must not call PostgreSQL.
     pub fn spawn(&self, job: impl Future<Output = ()> + Send + 'static) {
         // The receiver ends only with the process.

@@ -9,6 +9,7 @@ pub mod interrupt;
 pub mod invalidation;
 pub mod io_thread;
 pub mod jsonb;
+pub mod lock;
 pub mod role;
 pub mod spi;
 pub mod trigger;

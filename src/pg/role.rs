@@ -249,17 +249,26 @@ pub fn setting(name: &str) -> Option<String> {
 }
 
 fn set_locally(name: &str, value: &str) {
+    set(name, value, pg_sys::GucAction::GUC_ACTION_SAVE);
+}
+
+/// Sets one until the end of the transaction.
+pub(super) fn set_for_transaction(name: &str, value: &str) {
+    set(name, value, pg_sys::GucAction::GUC_ACTION_LOCAL);
+}
+
+fn set(name: &str, value: &str, action: pg_sys::GucAction::Type) {
     let name = CString::new(name).expect("setting names have no NUL");
     let value = CString::new(value).expect("setting values have no NUL");
     // SAFETY: both strings are NUL-terminated and copied by the callee. PGC_S_SESSION with GUC_ACTION_SAVE makes the
-    // change end with the nest level.
+    // change end with the nest level, with GUC_ACTION_LOCAL with the transaction.
     unsafe {
         pg_sys::set_config_option(
             name.as_ptr(),
             value.as_ptr(),
             pg_sys::GucContext::PGC_USERSET,
             pg_sys::GucSource::PGC_S_SESSION,
-            pg_sys::GucAction::GUC_ACTION_SAVE,
+            action,
             true,
             0,
             false,

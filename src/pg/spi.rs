@@ -96,12 +96,11 @@ pub fn with_latest_snapshot<R>(f: impl FnOnce() -> R) -> R {
     }
 }
 
-/// A kept plan, found again by its text, its argument types and what its transition tables are rows of.
+/// A kept plan, found again by its text and its argument types.
 #[derive(PartialEq, Eq, Hash)]
 struct PlanKey {
     sql: String,
     types: Vec<u32>,
-    relation: u32,
 }
 
 thread_local! {
@@ -115,21 +114,12 @@ const MAX_PLANS: usize = 256;
 impl<'c> Spi<'c> {
     /// Runs a statement and returns its rows. The plan is kept.
     pub fn query(&self, mode: Mode, sql: &str, args: &[Arg<'_>]) -> Rows<'c> {
-        self.execute(mode, sql, args, pg_sys::InvalidOid)
-    }
-
-    /// Runs a statement over the transition tables of `relation`. The same text over another table's is another plan.
-    pub fn run_for_relation(&self, relation: pg_sys::Oid, sql: &str, args: &[Arg<'_>]) {
-        self.execute(Mode::Write, sql, args, relation);
+        self.execute_plan(mode, kept_plan(sql, args), args, sql)
     }
 
     /// Runs a statement with its own kept plan and returns its rows.
     pub fn query_kept(&self, mode: Mode, statement: &Statement, args: &[Arg<'_>]) -> Rows<'c> {
         self.execute_plan(mode, statement.plan(args), args, &statement.sql)
-    }
-
-    fn execute(&self, mode: Mode, sql: &str, args: &[Arg<'_>], relation: pg_sys::Oid) -> Rows<'c> {
-        self.execute_plan(mode, kept_plan(sql, args, relation), args, sql)
     }
 
     fn execute_plan(&self, mode: Mode, plan: pg_sys::SPIPlanPtr, args: &[Arg<'_>], sql: &str) -> Rows<'c> {
@@ -247,9 +237,9 @@ impl Drop for Cursor<'_> {
     }
 }
 
-fn kept_plan(sql: &str, args: &[Arg<'_>], relation: pg_sys::Oid) -> pg_sys::SPIPlanPtr {
+fn kept_plan(sql: &str, args: &[Arg<'_>]) -> pg_sys::SPIPlanPtr {
     let types: Vec<u32> = args.iter().map(|a| a.oid().to_u32()).collect();
-    let key = PlanKey { sql: sql.to_owned(), types, relation: relation.to_u32() };
+    let key = PlanKey { sql: sql.to_owned(), types };
     PLANS.with(|plans| {
         if let Some(plan) = plans.borrow().get(&key) {
             return *plan;

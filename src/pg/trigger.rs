@@ -3,6 +3,11 @@
 use pgrx::datum::DatumWithOid;
 use pgrx::{PgTrigger, PgTriggerLevel, PgTriggerOperation, pg_sys};
 
+unsafe extern "C-unwind" {
+    // PostgreSQL's catalog/partition.h, which pgrx does not bind.
+    fn get_partition_ancestors(relation: pg_sys::Oid) -> *mut pg_sys::List;
+}
+
 /// One call of a trigger function.
 pub struct TriggerCall<'a>(&'a PgTrigger<'a>);
 
@@ -46,14 +51,35 @@ impl<'a> TriggerCall<'a> {
         matches!(self.0.level(), PgTriggerLevel::Row)
     }
 
-    /// The arguments given in CREATE TRIGGER.
-    pub fn arguments(&self) -> Vec<String> {
-        self.0.extra_args().unwrap_or_default()
+    /// How many rows the statement touched, where they are in transition tables.
+    pub fn row_count(&self) -> usize {
+        let data = self.0.trigger_data();
+        let table = if data.tg_newtable.is_null() { data.tg_oldtable } else { data.tg_newtable };
+        if table.is_null() {
+            return 0;
+        }
+        // SAFETY: a transition table of the call under way.
+        unsafe { pg_sys::tuplestore_tuple_count(table) as usize }
+    }
+
+    /// The first of the arguments given in CREATE TRIGGER.
+    pub fn first_argument(&self) -> Option<String> {
+        self.0.extra_args().ok()?.into_iter().next()
     }
 
     /// The table (for a partition: the partition).
     pub fn relation(&self) -> pg_sys::Oid {
         self.0.relid().unwrap_or(pg_sys::InvalidOid)
+    }
+
+    /// Whether the table is a partition of `parent`, at whatever depth.
+    pub fn is_of_partition_of(&self, parent: pg_sys::Oid) -> bool {
+        // SAFETY: a catalog look-up inside a transaction, whose errors are passed on; the list is empty for a table that is
+        // no partition.
+        unsafe {
+            let list = pg_sys::ffi::pg_guard_ffi_boundary(|| get_partition_ancestors(self.relation()));
+            pgrx::PgList::<pg_sys::Oid>::from_pg(list).iter_oid().any(|ancestor| ancestor == parent)
+        }
     }
 
     /// The table's name, for messages.

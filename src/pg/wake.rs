@@ -1,51 +1,90 @@
-//! Waking the database's worker when work is committed, and starting one when none runs.
+//! Waking the workers of this database, at once or when the transaction commits.
 
-use super::{worker, xact};
-use pgrx::pg_sys;
+use super::worker;
+use pgrx::{pg_guard, pg_sys};
 use std::cell::Cell;
 
 thread_local! {
-    static PENDING: Cell<bool> = const { Cell::new(false) };
+    static REGISTERED: Cell<bool> = const { Cell::new(false) };
+    static AT_COMMIT: Cell<Option<AtCommit>> = const { Cell::new(None) };
 }
 
-/// Wakes the worker of this database once the current transaction has committed; starts one if none runs then.
-/// Cheap to call often: a transaction does it once.
-pub fn at_commit() {
-    if PENDING.get() {
-        return;
+#[derive(Clone, Copy)]
+struct AtCommit {
+    /// Workers to start.
+    start: u32,
+}
+
+/// Whether this transaction will wake the workers already.
+pub fn is_due() -> bool {
+    AT_COMMIT.get().is_some()
+}
+
+/// Wakes the workers once the current transaction has committed, and starts `start` more then.
+pub fn at_commit(start: u32) {
+    if !REGISTERED.replace(true) {
+        // SAFETY: once a process; the callback lives as long as the library, which is never unloaded.
+        unsafe { pg_sys::RegisterXactCallback(Some(at_end_of_transaction), std::ptr::null_mut()) };
     }
-    let start = !worker::is_running() && worker::may_start();
-    PENDING.set(true);
-    xact::on_abort(|| PENDING.set(false));
-    // The rows come with COMMIT PREPARED, perhaps in another session: the worker looks for such by itself.
-    xact::on_prepare(|| PENDING.set(false));
-    xact::on_commit(move || {
-        PENDING.set(false);
-        workers_of_this_database();
-        if start {
-            worker::start_for_this_database();
-        }
-    });
+    AT_COMMIT.set(Some(AtCommit { start }));
 }
 
-/// Wakes the worker of this database now.
-pub fn now() {
-    workers_of_this_database();
+/// # Safety
+/// Called by PostgreSQL at the end of each transaction of a process that registered it.
+#[pg_guard]
+unsafe extern "C-unwind" fn at_end_of_transaction(event: pg_sys::XactEvent::Type, _argument: *mut std::ffi::c_void) {
+    match event {
+        pg_sys::XactEvent::XACT_EVENT_COMMIT => {
+            let Some(due) = AT_COMMIT.take() else { return };
+            now();
+            for _ in 0..due.start {
+                worker::start_for_this_database();
+            }
+        }
+        // What a transaction leaves to COMMIT PREPARED comes then, perhaps in another session: the workers look for such
+        // rows by themselves.
+        pg_sys::XactEvent::XACT_EVENT_ABORT | pg_sys::XactEvent::XACT_EVENT_PREPARE => AT_COMMIT.set(None),
+        _ => {}
+    }
 }
 
 /// Sets the latch of every background process connected to this database.
 ///
-/// Without preloading there is no shared memory to keep a worker's number in, and looking for the holder of its lock
+/// Without preloading there is no shared memory to keep the workers' numbers in, and looking for the holders of their locks
 /// would cost more than a handful of spurious wake-ups, which every latch loop tolerates.
-fn workers_of_this_database() {
+pub fn now() {
+    background_processes(|process| {
+        // SAFETY: the process array lives in shared memory for the life of the server. SetLatch on a process that is just
+        // leaving does nothing.
+        unsafe { pg_sys::SetLatch(&raw mut (*process).procLatch) };
+    });
+}
+
+/// Process numbers of this database's workers.
+pub fn running_workers() -> Vec<i32> {
+    let mut found = Vec::new();
+    background_processes(|process| {
+        // SAFETY: as above; the type's name is a static string in shared memory or NULL.
+        unsafe {
+            let pid = (*process).pid;
+            let name = pg_sys::GetBackgroundWorkerTypeByPid(pid);
+            if !name.is_null() && std::ffi::CStr::from_ptr(name).to_bytes() == worker::WORKER_TYPE.as_bytes() {
+                found.push(pid);
+            }
+        }
+    });
+    found
+}
+
+fn background_processes(mut f: impl FnMut(*mut pg_sys::PGPROC)) {
     // SAFETY: ProcGlobal and its array live in shared memory for the life of the server. The fields read are plain
-    // words, for which a stale value is harmless: SetLatch on a process that is just leaving does nothing.
+    // words, for which a stale value is harmless.
     unsafe {
         let global = pg_sys::ProcGlobal;
         for i in 0..(*global).allProcCount as usize {
             let process = (*global).allProcs.add(i);
             if (*process).databaseId == pg_sys::MyDatabaseId && (*process).pid != 0 && is_background(process) {
-                pg_sys::SetLatch(&raw mut (*process).procLatch);
+                f(process);
             }
         }
     }

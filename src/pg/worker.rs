@@ -1,25 +1,18 @@
-//! Background workers: registering, connecting, signals, the one-per-database lock.
+//! Background workers: registering, connecting, signals.
 
-use super::{interrupt, xact};
 use pgrx::bgworkers::{BackgroundWorkerBuilder, BgWorkerStartTime};
 use pgrx::{IntoDatum, pg_sys};
 use std::cell::Cell;
 use std::ffi::CString;
 use std::time::Duration;
 
-/// What pg_stat_activity shows as `backend_type` of a database's worker.
+/// What pg_stat_activity shows as `backend_type` of a database's worker; in SQL, rag_internal.worker_pids says it.
 pub const WORKER_TYPE: &str = "pg_ragent worker";
 /// The same for the launcher.
 pub const LAUNCHER_TYPE: &str = "pg_ragent launcher";
 
 /// A worker that ended by an error is started again after this long.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
-
-/// The lock a database's worker holds: an advisory one ("rag\0", "wrkr" in ASCII) of a kind that no SQL function can
-/// take (those have 1 or 2 in the fourth field).
-const LOCK_CLASS: u32 = 0x7261_6700;
-const LOCK_OBJECT: u32 = 0x7772_6b72;
-const LOCK_KIND: u16 = 0x7261;
 
 /// Registers the launcher. Only while the library is being preloaded.
 pub fn register_launcher() {
@@ -53,77 +46,21 @@ pub fn start_for_this_database() -> bool {
     start(unsafe { pg_sys::MyDatabaseId })
 }
 
-/// Whether this server may run workers: not during pg_upgrade, not on a standby.
-pub fn may_start() -> bool {
-    // SAFETY: reads statics and shared state.
-    unsafe { !pg_sys::RecoveryInProgress() && !is_upgrading() && crate::guc::WORKER.get() }
+/// Whether workers can run in this server: not during pg_upgrade, not on a standby.
+pub fn can_run() -> bool {
+    // SAFETY: reads shared state.
+    unsafe { !pg_sys::RecoveryInProgress() && !is_upgrading() }
 }
 
-fn lock_tag() -> pg_sys::LOCKTAG {
-    pg_sys::LOCKTAG {
-        // SAFETY: reads a static.
-        locktag_field1: unsafe { pg_sys::MyDatabaseId }.to_u32(),
-        locktag_field2: LOCK_CLASS,
-        locktag_field3: LOCK_OBJECT,
-        locktag_field4: LOCK_KIND,
-        locktag_type: pg_sys::LockTagType::LOCKTAG_ADVISORY as u8,
-        locktag_lockmethodid: pg_sys::USER_LOCKMETHOD as u8,
-    }
+/// Whether this process is a database's worker.
+pub fn is_this_process() -> bool {
+    CONNECTED.get()
 }
 
-/// Whether a worker of this database runs: whether its lock is taken.
-pub fn is_running() -> bool {
-    let tag = lock_tag();
-    let mode = pg_sys::ShareLock as i32;
-    // SAFETY: inside a transaction; a lock that was granted is released at once.
-    unsafe {
-        match pg_sys::LockAcquire(&tag, mode, false, true) {
-            pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL => true,
-            _ => {
-                pg_sys::LockRelease(&tag, mode, false);
-                false
-            }
-        }
-    }
-}
-
-/// Takes the lock that makes this process the worker of its database, for its life. False: another one is.
-///
-/// Tries for a while: others look at the lock by taking it for a moment, and a predecessor may just be leaving.
-pub fn become_the_worker() -> bool {
-    let tag = lock_tag();
-    for _ in 0..30 {
-        let taken = xact::transaction(|| {
-            // SAFETY: inside a transaction; a session lock, released by the end of the process.
-            let result = unsafe { pg_sys::LockAcquire(&tag, pg_sys::ExclusiveLock as i32, true, true) };
-            result != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL
-        });
-        if taken.unwrap_or(false) {
-            return true;
-        }
-        interrupt::sleep(Duration::from_millis(100));
-    }
-    false
-}
-
-/// Whether this process still holds the lock, taking it again if a table owner's code made the process give it up.
-pub fn is_still_the_worker() -> bool {
-    let tag = lock_tag();
-    let held = xact::transaction(|| {
-        let mode = pg_sys::ExclusiveLock as i32;
-        // SAFETY: inside a transaction. A lock that was held already is counted twice, so one count is given back.
-        unsafe {
-            match pg_sys::LockAcquire(&tag, mode, true, true) {
-                pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL => false,
-                pg_sys::LockAcquireResult::LOCKACQUIRE_OK => true,
-                _ => {
-                    pg_sys::LockRelease(&tag, mode, true);
-                    true
-                }
-            }
-        }
-    });
-    held.unwrap_or(false)
+/// The number of this process.
+pub fn own_pid() -> i32 {
+    // SAFETY: reads a static.
+    unsafe { pg_sys::MyProcPid }
 }
 
 /// Whether transactions can be prepared in this server, so that rows may come without a commit that wakes the worker.
@@ -184,8 +121,8 @@ unsafe extern "C-unwind" fn forget_if_never_connected(code: i32, _arg: pg_sys::D
     }
 }
 
-/// Settings the worker's statements rely on, whatever the database's or the superuser's defaults are.
-pub fn settle_settings() {
+/// Sets what the worker's statements rely on, whatever the database's or the superuser's defaults are.
+pub fn apply_settings() {
     for (name, value) in [
         (c"search_path", c"pg_catalog, pg_temp"),
         (c"default_transaction_read_only", c"off"),
@@ -194,6 +131,8 @@ pub fn settle_settings() {
         // usually is, so that in a deadlock the worker gives way and not somebody's session.
         (c"lock_timeout", c"500"),
         (c"row_security", c"on"),
+        // Its statements are short, and planned to go by indexes at any cost.
+        (c"jit", c"off"),
         (c"DateStyle", c"ISO"),
         (c"IntervalStyle", c"postgres"),
         (c"extra_float_digits", c"1"),
@@ -213,14 +152,16 @@ pub fn settle_settings() {
     }
 }
 
-/// Rereads the configuration files if the server was told to.
-pub fn reload_if_asked() {
+/// Rereads the configuration files if the server was told to; whether it did.
+pub fn reload_if_asked() -> bool {
     // SAFETY: as in every PostgreSQL main loop; the flag is set by the SIGHUP handler.
     unsafe {
-        if pg_sys::ConfigReloadPending != 0 {
+        let asked = pg_sys::ConfigReloadPending != 0;
+        if asked {
             pg_sys::ConfigReloadPending = 0;
             pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP);
         }
+        asked
     }
 }
 

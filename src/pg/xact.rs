@@ -1,9 +1,9 @@
-//! Transactions: those of a worker, and callbacks at the end of a backend's.
+//! Transactions: those of a worker, and the state of the current one.
 
-use pgrx::pg_sys;
-use pgrx::pg_sys::panic::CaughtError;
+use crate::error::Error;
+use pgrx::pg_sys::panic::{CaughtError, ErrorReportWithLevel};
+use pgrx::{PgSqlErrorCode, pg_sys};
 use std::ffi::c_int;
-use std::panic::{RefUnwindSafe, UnwindSafe};
 
 unsafe extern "C-unwind" {
     // PostgreSQL's utils/timeout.h, which pgrx does not bind. Neither raises an error for a registered timeout, as
@@ -17,36 +17,22 @@ const STATEMENT_TIMEOUT: c_int = 3;
 /// A worker's transaction is cancelled after this long: table owners' own code must not hold it for ever.
 const LONGEST_TRANSACTION_MS: i32 = 600_000;
 
-/// An SQL error a worker's transaction ended with.
-#[derive(Debug, Clone)]
-pub struct SqlError {
-    /// SQLSTATE, as in errcodes.
-    pub code: pgrx::PgSqlErrorCode,
-    /// The message.
-    pub message: String,
+/// Whether an error speaks of the values at hand (data exception, constraint violation, size limits, an exception raised by a
+/// table's own code, corrupt data) rather than of the state of the database.
+pub fn is_about_data(e: &Error) -> bool {
+    let state = sqlstate(e.code);
+    ["21", "22", "23", "38", "39", "54", "P0", "XX001"].iter().any(|class| state.starts_with(class))
 }
 
-impl SqlError {
-    /// The same, counted as the fault of the values at hand.
-    pub fn of_data(self) -> Self {
-        Self { code: pgrx::PgSqlErrorCode::ERRCODE_DATA_EXCEPTION, ..self }
-    }
-
-    /// Whether it speaks of the values at hand (data exception, constraint violation, size limits, an exception raised by
-    /// a table's own code, corrupt data) rather than of the state of the database.
-    pub fn is_about_data(&self) -> bool {
-        // SAFETY: the result is a static buffer of five characters and a NUL, copied before anything can change it.
-        let state = unsafe {
-            let text = pg_sys::unpack_sql_state(self.code as i32);
-            std::ffi::CStr::from_ptr(text).to_string_lossy().into_owned()
-        };
-        ["21", "22", "23", "38", "39", "54", "P0", "XX001"].iter().any(|class| state.starts_with(class))
-    }
+/// An SQLSTATE as its five characters.
+pub fn sqlstate(code: PgSqlErrorCode) -> String {
+    // SAFETY: the result is a static buffer of five characters and a NUL, copied before anything can change it.
+    unsafe { std::ffi::CStr::from_ptr(pg_sys::unpack_sql_state(code as i32)) }.to_string_lossy().into_owned()
 }
 
 /// Runs `f` in a transaction of its own, for a worker. An SQL error rolls it back and is returned; a terminate
 /// request ends the process as usual.
-pub fn transaction<R>(f: impl FnOnce() -> R) -> Result<R, SqlError> {
+pub fn transaction<R>(f: impl FnOnce() -> R) -> Result<R, Error> {
     // SAFETY: no transaction is open when a worker calls this. Each path below ends the one started here.
     unsafe {
         pg_sys::SetCurrentStatementStartTimestamp();
@@ -88,22 +74,26 @@ pub fn transaction<R>(f: impl FnOnce() -> R) -> Result<R, SqlError> {
     }
 }
 
+/// Lets the commit of this transaction return before it is on disk: after a crash of the server it may not have happened,
+/// but then nothing after it has either.
+pub fn commit_without_flush() {
+    super::role::set_for_transaction("synchronous_commit", "off");
+}
+
 /// Runs `f`, which needs no transaction, and gives back what it panicked with, if it did.
-pub fn catching<R>(f: impl FnOnce() -> R) -> Result<R, SqlError> {
+pub fn catching<R>(f: impl FnOnce() -> R) -> Result<R, Error> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).map_err(describe)
 }
 
-fn describe(payload: Box<dyn std::any::Any + Send>) -> SqlError {
-    let internal = |message: String| SqlError { code: pgrx::PgSqlErrorCode::ERRCODE_INTERNAL_ERROR, message };
+fn describe(payload: Box<dyn std::any::Any + Send>) -> Error {
+    let internal = |message: String| Error::new(PgSqlErrorCode::ERRCODE_INTERNAL_ERROR, message, "");
     match payload.downcast::<CaughtError>() {
         Ok(caught) => match *caught {
-            CaughtError::PostgresError(e) | CaughtError::ErrorReport(e) => {
-                SqlError { code: e.sql_error_code(), message: e.message().to_owned() }
-            }
-            CaughtError::RustPanic { ereport, .. } => internal(ereport.message().to_owned()),
+            CaughtError::PostgresError(e) | CaughtError::ErrorReport(e) => described(&e),
+            CaughtError::RustPanic { ereport, .. } => described(&ereport),
         },
-        Err(payload) => match payload.downcast::<pgrx::pg_sys::panic::ErrorReportWithLevel>() {
-            Ok(report) => SqlError { code: report.sql_error_code(), message: report.message().to_owned() },
+        Err(payload) => match payload.downcast::<ErrorReportWithLevel>() {
+            Ok(report) => described(&report),
             Err(payload) => internal(
                 payload
                     .downcast_ref::<String>()
@@ -115,19 +105,13 @@ fn describe(payload: Box<dyn std::any::Any + Send>) -> SqlError {
     }
 }
 
-/// Calls `f` after the current transaction committed. It must neither raise an error nor panic.
-pub fn on_commit(f: impl FnOnce() + UnwindSafe + RefUnwindSafe + 'static) {
-    pgrx::register_xact_callback(pgrx::PgXactCallbackEvent::Commit, f);
-}
-
-/// Calls `f` after the current transaction aborted. It must neither raise an error nor panic.
-pub fn on_abort(f: impl FnOnce() + UnwindSafe + RefUnwindSafe + 'static) {
-    pgrx::register_xact_callback(pgrx::PgXactCallbackEvent::Abort, f);
-}
-
-/// Calls `f` when the current transaction is prepared for two-phase commit. It must neither raise an error nor panic.
-pub fn on_prepare(f: impl FnOnce() + UnwindSafe + RefUnwindSafe + 'static) {
-    pgrx::register_xact_callback(pgrx::PgXactCallbackEvent::Prepare, f);
+fn described(report: &ErrorReportWithLevel) -> Error {
+    Error {
+        code: report.sql_error_code(),
+        message: report.message().to_owned(),
+        detail: report.detail().map(str::to_owned),
+        hint: report.hint().unwrap_or_default().to_owned(),
+    }
 }
 
 /// Whether a transaction id is this transaction's own, or one of its subtransactions'.

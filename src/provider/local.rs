@@ -1,10 +1,11 @@
 //! Models of server `local`: sentence encoders from files, and the extractive answerer.
 
-use super::EmbeddingModelFacts;
-use crate::error::{Error, Result};
+use super::{EmbeddingModelFacts, TokenCounter};
+use crate::error::{Error, Result, excerpt};
 use crate::pg::interrupt;
 use pgrx::PgSqlErrorCode;
 use ragent_core::model::{ChatReply, ChatRequest};
+use ragent_core::provider::local::{EXTRACTIVE, is_folder_name};
 use ragent_encoder::{Encoder, EncoderError};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -19,12 +20,13 @@ thread_local! {
     static ENCODERS: ManuallyDrop<RefCell<HashMap<PathBuf, Shared>>> = ManuallyDrop::new(RefCell::default());
 }
 
-/// The only chat model of server `local`.
-const EXTRACTIVE: &str = "extractive";
+/// A chunk is never longer than so many bytes for each of its tokens.
+const MAX_BYTES_OF_A_TOKEN: usize = 12;
 
 /// Embeds with a local encoder, looking for interrupts between texts.
 ///
-/// Errors: 42704 no such model, XX001 a broken model file.
+/// # Errors
+/// 42704 no such model, 22023 a model that does not embed, XX001 a broken model file.
 pub fn embed(model: &str, texts: &[&str]) -> Result<Vec<Vec<f32>>> {
     let encoder = open(model)?;
     let mut encoder = encoder.borrow_mut();
@@ -37,6 +39,9 @@ pub fn embed(model: &str, texts: &[&str]) -> Result<Vec<Vec<f32>>> {
 }
 
 /// What the model's own files say of it.
+///
+/// # Errors
+/// Those of [`embed`].
 pub fn facts(model: &str) -> Result<EmbeddingModelFacts> {
     let encoder = open(model)?;
     let encoder = encoder.borrow();
@@ -45,19 +50,26 @@ pub fn facts(model: &str) -> Result<EmbeddingModelFacts> {
     Ok(EmbeddingModelFacts { dimensions: Some(encoder.dimensions()), max_tokens: Some(max_tokens) })
 }
 
-/// Counts tokens as the model does.
-pub fn token_counter(model: &str) -> Result<super::TokenCounter> {
+/// Counts tokens as the model does, but for text without blanks: to a WordPiece tokenizer it is one unknown token, however
+/// long it is.
+///
+/// # Errors
+/// Those of [`embed`].
+pub fn token_counter(model: &str) -> Result<TokenCounter> {
     let encoder = open(model)?;
-    Ok(Box::new(move |text| encoder.borrow().count_tokens(text)))
+    Ok(Box::new(move |text| encoder.borrow().count_tokens(text).max(text.len() / MAX_BYTES_OF_A_TOKEN)))
 }
 
 /// One turn of a local chat model.
+///
+/// # Errors
+/// 42704 no such model.
 pub fn chat(model: &str, request: &ChatRequest) -> Result<ChatReply> {
     if model == EXTRACTIVE {
         return Ok(ragent_core::extractive::reply(request));
     }
     Err(Error::undefined(
-        format!("chat model \"local/{}\" does not exist", super::excerpt(model)),
+        format!("chat model \"local/{}\" does not exist", excerpt(model)),
         "Server \"local\" has one chat model, local/extractive. Name a model of another server, or CREATE SERVER ... FOREIGN DATA WRAPPER rag_provider for one.",
     ))
 }
@@ -70,9 +82,8 @@ fn open(model: &str) -> Result<Shared> {
         ));
     }
     let root = crate::guc::model_dir();
-    let fits = !model.starts_with('.') && model.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
     let dir = root.join(model);
-    if !fits || !dir.is_dir() {
+    if !is_folder_name(model) || !dir.is_dir() {
         return Err(missing(model, &root));
     }
     if let Some(encoder) = ENCODERS.with(|e| e.borrow().get(&dir).cloned()) {
@@ -101,7 +112,7 @@ fn missing(model: &str, root: &std::path::Path) -> Error {
     } else {
         format!("Models in the directory rag.model_dir names: {}.", names.join(", "))
     };
-    Error::undefined(format!("embedding model \"local/{}\" does not exist", super::excerpt(model)), hint)
+    Error::undefined(format!("embedding model \"local/{}\" does not exist", excerpt(model)), hint)
 }
 
 fn broken(model: &str, e: &EncoderError) -> Error {

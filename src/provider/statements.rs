@@ -1,10 +1,9 @@
-//! PostgreSQL's own catalogs: servers, types, relations, columns.
+//! Foreign servers and user mappings, and the extensions that stand below.
 
 use crate::pg::role::ActingAs;
 use crate::pg::spi::{self, Mode, arg};
-use crate::provider::options;
 use pgrx::pg_sys;
-use std::collections::BTreeMap;
+use ragent_core::provider::{Options, split_options};
 
 /// A foreign server as one role sees it.
 pub struct ProviderRow {
@@ -13,18 +12,18 @@ pub struct ProviderRow {
     /// Whether the role has USAGE on it.
     pub may_use: bool,
     /// The server's options.
-    pub options: BTreeMap<String, String>,
+    pub options: Options,
     /// Options of the role's user mapping, or of PUBLIC's.
-    pub mapping: BTreeMap<String, String>,
+    pub mapping: Options,
 }
 
 /// Reads a server and the user mapping that holds for `role`.
 pub fn provider(name: &str, role: pg_sys::Oid) -> Option<ProviderRow> {
-    const SQL: &str = "SELECT w.fdwname = 'rag_provider',
-            pg_catalog.has_server_privilege($2, s.oid, 'USAGE'),
-            coalesce(s.srvoptions, '{}'),
+    const SQL: &str = "SELECT w.fdwname = 'rag_provider' AS is_provider,
+            pg_catalog.has_server_privilege($2, s.oid, 'USAGE') AS may_use,
+            coalesce(s.srvoptions, '{}') AS options,
             coalesce((SELECT m.umoptions FROM pg_catalog.pg_user_mapping m
-                      WHERE m.umserver = s.oid AND m.umuser IN ($2, 0) ORDER BY m.umuser DESC LIMIT 1), '{}')
+                      WHERE m.umserver = s.oid AND m.umuser IN ($2, 0) ORDER BY m.umuser DESC LIMIT 1), '{}') AS mapping
      FROM pg_catalog.pg_foreign_server s
      JOIN pg_catalog.pg_foreign_data_wrapper w ON w.oid = s.srvfdw
      WHERE s.srvname = $1";
@@ -32,18 +31,12 @@ pub fn provider(name: &str, role: pg_sys::Oid) -> Option<ProviderRow> {
     spi::connect(|s| {
         let rows = s.query(Mode::Read, SQL, &[arg(name.to_owned()), arg(role)]);
         rows.first().map(|row| ProviderRow {
-            is_provider: row.need(1),
-            may_use: row.need(2),
-            options: options::split(row.need::<Vec<String>>(3)),
-            mapping: options::split(row.need::<Vec<String>>(4)),
+            is_provider: row.need_named("is_provider"),
+            may_use: row.need_named("may_use"),
+            options: split_options(row.need_named::<Vec<String>>("options")),
+            mapping: split_options(row.need_named::<Vec<String>>("mapping")),
         })
     })
-}
-
-/// Whether the extension is installed in this database.
-pub fn extension_exists() -> bool {
-    const SQL: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname = 'pg_ragent')";
-    spi::connect(|s| s.query(Mode::Read, SQL, &[]).one().unwrap_or(false))
 }
 
 /// Whether a server the role owns, or the role's own user mapping, has this option with this value.

@@ -51,7 +51,7 @@ pub fn readable(name: &str) -> Result<Rc<Collection>> {
 pub fn existing(name: &str) -> Result<Rc<Collection>> {
     by_name(name).ok_or_else(|| {
         Error::undefined(
-            format!("collection \"{}\" does not exist", crate::provider::excerpt(name)),
+            format!("collection \"{}\" does not exist", crate::error::excerpt(name)),
             "Create it with rag.create_collection(...), or see rag.collections.",
         )
     })

@@ -4,8 +4,10 @@
 //! PostgreSQL reads its catalogs: what the process keeps must not depend on how old a transaction's snapshot is.
 
 use super::{Collection, facts};
+use crate::error::Error;
 use crate::pg::role::ActingAs;
 use crate::pg::spi::{self, Arg, Mode, arg};
+use crate::pg::xact;
 
 /// The collection of that number.
 pub fn by_id(id: i32) -> Option<Collection> {
@@ -50,9 +52,12 @@ pub fn hash_of_texts(texts: &[String]) -> String {
 }
 
 /// Notes why the worker could not go on with a collection, or (None) that it went on.
-pub fn note_error(id: i32, error: Option<&str>) {
+pub fn note_error(id: i32, error: Option<&Error>) {
     const SQL: &str = "UPDATE rag_internal.collection
-        SET last_error = $2, last_error_at = CASE WHEN $2 IS NULL THEN NULL ELSE pg_catalog.clock_timestamp() END
+        SET last_error = $2, last_error_hint = $3, last_error_sqlstate = $4,
+            last_error_at = CASE WHEN $2 IS NULL THEN NULL ELSE pg_catalog.clock_timestamp() END
         WHERE id = $1 AND last_error IS DISTINCT FROM $2";
-    spi::connect(|s| s.run(SQL, &[arg(id), arg(error.map(str::to_owned))]));
+    let hint = error.map(|e| e.hint.clone()).filter(|hint| !hint.is_empty());
+    let args = [arg(id), arg(error.map(|e| e.message.clone())), arg(hint), arg(error.map(|e| xact::sqlstate(e.code)))];
+    spi::connect(|s| s.run(SQL, &args));
 }

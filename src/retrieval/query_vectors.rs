@@ -1,6 +1,6 @@
 //! Embeddings of query texts.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::pg::role;
 use crate::provider::{self, ModelName};
 use crate::registry::Collection;
@@ -30,6 +30,7 @@ impl QueryVectors {
         let mut failed = Vec::new();
         for (space, texts) in texts_by_space {
             let embedded = ModelName::parse(&space.0)
+                .map_err(Error::from)
                 .and_then(|model| provider::embed(&model, &texts, Some(space.1 as usize), role::current()));
             match embedded {
                 Ok(embedded) => {

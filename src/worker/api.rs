@@ -1,14 +1,14 @@
 //! `rag.start_worker`.
 
-use crate::pg::{wake, worker};
+use crate::ingest::wake;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
 #[pg_extern(sql = false)]
 fn start_worker() -> Result<bool, ErrorReport> {
-    if worker::is_running() || !worker::may_start() {
-        return Ok(false);
+    let is_missing = wake::missing_workers(None) > 0;
+    if is_missing {
+        wake::at_commit();
     }
-    wake::at_commit();
-    Ok(true)
+    Ok(is_missing)
 }

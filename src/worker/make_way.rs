@@ -1,17 +1,17 @@
-//! Before CREATE DATABASE ... TEMPLATE, DROP, RENAME and SET TABLESPACE: the worker of that database leaves.
+//! Before CREATE DATABASE ... TEMPLATE, DROP, RENAME and SET TABLESPACE: the workers of that database leave.
 
-use crate::ingest::statements::queue;
+use super::statements;
 use crate::pg::{interrupt, role};
 use std::time::{Duration, Instant};
 
 /// PostgreSQL itself waits five seconds for others to leave.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Ends the worker of a database and waits until it is gone. It is started again a second later, and then waits at the
+/// Ends the workers of a database and waits until they are gone. They are started again a second later, and then wait at the
 /// door until the command is over.
-pub fn end_worker(database: &str) {
+pub fn end_workers(database: &str) {
     let begin = Instant::now();
-    while queue::end_workers(database, role::current()) > 0 && begin.elapsed() < PATIENCE {
+    while statements::end_workers(database, role::current()) > 0 && begin.elapsed() < PATIENCE {
         interrupt::sleep(Duration::from_millis(20));
     }
 }

@@ -5,15 +5,17 @@
 //!
 //! | module | what it decides |
 //! |---|---|
-//! | [`ingest::chunk`] | where a row's text is cut into pieces that fit an embedding model |
-//! | [`model`] | the one shape in which any chat model is asked and answers |
-//! | [`provider`] | how that shape is written on the wire, and what a failure means |
-//! | [`agent`] | when to call the model, when to search, when to stop, what may be cited |
-//! | [`retrieval`] | how many results a search gives, how many candidates it looks at, which are the best |
-//! | [`prompt`] | every sentence a model reads from us, and the format of search results |
-//! | [`extractive`] | the keyless model `local/extractive`: it answers with sentences it found |
 //! | [`trace`] | a run, printed for a person |
+//! | [`agent`] | when to call the model, when to search, when to stop, what may be cited |
+//! | [`extractive`] | the keyless model `local/extractive`: it answers with sentences it found |
+//! | [`prompt`] | every sentence a model reads from us, the format of search results, citation markers |
+//! | [`retrieval`] | how many results a search gives, how many candidates it looks at, which are the best |
+//! | [`ingest`] | how a row becomes chunks, which rows come next, what a failure means |
+//! | [`provider`] | how a request is written on the wire, and what a failure means |
+//! | [`model`] | the one shape in which any chat model is asked and answers |
 //! | [`text`] | sentences, words and stems, shared by the above |
+//!
+//! A module uses only modules that stand below it (retrieval and ingest not each other); `scripts/check-invariants` checks this order.
 
 pub mod agent;
 pub mod extractive;

@@ -1,7 +1,7 @@
 //! What any chat model is asked and what it answers, independent of the wire format.
 //!
-//! A wire format (such as [`crate::provider::openai`]) writes a [`ChatRequest`] and reads a [`ChatReply`];
-//! [`crate::extractive`] answers one directly. All types can be stored and read back with serde.
+//! A wire format writes a [`ChatRequest`] and reads a [`ChatReply`]; the keyless model answers one directly. All types can be
+//! stored and read back with serde.
 
 use serde::{Deserialize, Serialize};
 
@@ -87,6 +87,25 @@ pub struct ChatReply {
     pub truncated: bool,
 }
 
+impl ChatReply {
+    /// The reply without U+0000, which models can write and text in PostgreSQL cannot hold.
+    #[must_use]
+    pub fn without_nul(mut self) -> ChatReply {
+        let clean = |text: &mut String| {
+            if text.contains('\0') {
+                *text = text.replace('\0', "");
+            }
+        };
+        self.content.iter_mut().for_each(clean);
+        for call in &mut self.tool_calls {
+            clean(&mut call.id);
+            clean(&mut call.name);
+            clean(&mut call.arguments);
+        }
+        self
+    }
+}
+
 /// Tokens spent; zero when the provider does not say.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
@@ -100,5 +119,22 @@ impl std::ops::AddAssign for Usage {
     fn add_assign(&mut self, other: Usage) {
         self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);
         self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_loses_its_nul_characters_and_nothing_else() {
+        for (text, clean) in [("", ""), ("a", "a"), ("\0", ""), ("a\0b\0", "ab"), ("\\u0000", "\\u0000")] {
+            let call = ToolCall { id: text.into(), name: text.into(), arguments: text.into() };
+            let reply = ChatReply { content: Some(text.into()), tool_calls: vec![call], ..ChatReply::default() };
+            let reply = reply.without_nul();
+            assert_eq!(reply.content.as_deref(), Some(clean));
+            let call = ToolCall { id: clean.into(), name: clean.into(), arguments: clean.into() };
+            assert_eq!(reply.tool_calls, [call]);
+        }
     }
 }

@@ -287,6 +287,18 @@ pub fn shorten(text: &str, max: usize) -> String {
     format!("{}…", text[..end].trim_end())
 }
 
+/// `text` on one line without control characters, at most `max` characters.
+pub fn one_line(text: &str, max: usize) -> String {
+    // White space only shrinks, so no more than this can be shown.
+    let head: String = text.chars().take(max.saturating_mul(8)).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    shorten(&head.split_whitespace().collect::<Vec<_>>().join(" "), max)
+}
+
+/// A number with its noun: "1 round", "2 rounds".
+pub fn counted(n: i64, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

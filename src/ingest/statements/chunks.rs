@@ -1,39 +1,31 @@
 //! Chunk tables: reading what a row has and writing what it should have, as the source's owner.
 
 use crate::pg::role::ActingAs;
-use crate::pg::spi::{self, Mode, arg, quote};
+use crate::pg::spi::{self, Mode, Row, arg, quote};
 use crate::pg::vector::Vector;
 use crate::registry::Collection;
 use crate::registry::statements::columns;
+use pgrx::pg_sys::TransactionId;
+use ragent_core::ingest::plan::{RowText, StoredChunk};
 
-/// A source row as the worker needs it.
-#[derive(Debug, Clone, Default)]
+/// A source row that exists.
+#[derive(Debug, Clone)]
 pub struct SourceRow {
-    /// Content columns as text, in the collection's order; empty when the row is gone.
-    pub content: Vec<Option<String>>,
-    /// Title as text.
-    pub title: Option<String>,
-    /// Whether the row exists.
-    pub exists: bool,
+    /// Its text.
+    pub text: RowText,
     /// The row's own key as JSON text: keys can be equal and yet written differently.
     pub key: String,
-    /// Its version.
-    pub xmin: Option<pgrx::pg_sys::TransactionId>,
-    /// Hash of its content.
-    pub hash: i64,
+    /// Which version of the row it is.
+    pub version: Version,
 }
 
-/// A chunk that is stored.
-#[derive(Debug, Clone)]
-pub struct StoredChunk {
-    /// Place of its row among the keys asked for.
-    pub row: usize,
-    /// Its number.
-    pub chunk: i32,
-    /// Its hash.
-    pub hash: Vec<u8>,
-    /// Its vector.
-    pub embedding: Vec<f32>,
+/// A version of a source row.
+#[derive(Debug, Clone, Copy)]
+pub struct Version {
+    /// Its xmin.
+    pub xmin: TransactionId,
+    /// Hash of its content.
+    pub hash: i64,
 }
 
 /// A chunk to store.
@@ -41,17 +33,15 @@ pub struct StoredChunk {
 pub struct NewChunk {
     /// The row's key as JSON text.
     pub key: String,
-    /// Its number, from 1.
-    pub chunk: i32,
-    /// Its text.
+    /// Number within the row, from 1.
+    pub number: i32,
+    /// Text of the chunk.
     pub content: String,
-    /// Its hash.
+    /// [`ragent_core::ingest::recipe::Recipe::hash`] of it.
     pub hash: Vec<u8>,
     /// Version of the row it was made of.
-    pub xmin: pgrx::pg_sys::TransactionId,
-    /// Hash of that version's content.
-    pub source_hash: i64,
-    /// Its vector.
+    pub version: Version,
+    /// Embedding.
     pub embedding: Vec<f32>,
 }
 
@@ -75,7 +65,7 @@ pub fn fitting(c: &Collection, wanted: &[String], bytes: i64) -> usize {
         .map(|text| format!("coalesce(pg_catalog.octet_length({text}), 0)::pg_catalog.int8"))
         .collect();
     let sql = format!(
-        "SELECT u.place::pg_catalog.int4, {size} FROM {keys} JOIN {source} s ON {join} ORDER BY 1",
+        "SELECT u.place::pg_catalog.int4 AS place, {size} AS size FROM {keys} JOIN {source} s ON {join} ORDER BY 1",
         size = sizes.join(" + "),
         keys = keys(c),
         source = c.source.name,
@@ -85,52 +75,51 @@ pub fn fitting(c: &Collection, wanted: &[String], bytes: i64) -> usize {
     spi::connect(|s| {
         let mut total = 0;
         for row in s.query(Mode::Write, &sql, &[arg(wanted.to_vec())]).iter() {
-            total += row.need::<i64>(2);
+            total += row.need_named::<i64>("size");
             if total > bytes {
-                return (row.need::<i32>(1) as usize - 1).max(1);
+                return (row.need_named::<i32>("place") as usize - 1).max(1);
             }
         }
         wanted.len()
     })
 }
 
-/// Reads source rows by key; the result has one entry for each key, in order.
-pub fn source_rows(c: &Collection, wanted: &[String]) -> Vec<SourceRow> {
-    let mut content = c.content_as_text("s");
-    content.extend(c.title.iter().map(|title| format!("s.{}::pg_catalog.text", quote(&title.name))));
+/// Reads source rows by key; the result has one entry for each key, in order: `None` for a row that is gone.
+pub fn source_rows(c: &Collection, wanted: &[String]) -> Vec<Option<SourceRow>> {
+    let title = match &c.title {
+        Some(column) => format!("s.{}::pg_catalog.text", quote(&column.name)),
+        None => "NULL::pg_catalog.text".to_owned(),
+    };
     let sql = format!(
-        "SELECT u.place::pg_catalog.int4, {key}::pg_catalog.text, s.xmin, {hash}, {content}
+        "SELECT u.place::pg_catalog.int4 AS place, {key}::pg_catalog.text AS key, s.xmin AS xmin, {hash} AS hash,
+                ARRAY[{content}] AS content, {title} AS title
          FROM {keys} JOIN {source} s ON {join}",
         key = c.key.object("s", &c.key.columns),
         hash = c.content_hash("s"),
-        content = content.join(", "),
+        content = c.content_as_text("s").join(", "),
         keys = keys(c),
         source = c.source.name,
         join = c.key.join("s", &c.key.columns, "k", &c.key.columns),
     );
-    let mut found = vec![SourceRow::default(); wanted.len()];
-    let n = c.content.len();
+    let mut found = vec![None; wanted.len()];
     let _acting = ActingAs::restricted(c.source.owner);
     spi::connect(|s| {
         for row in s.query(Mode::Write, &sql, &[arg(wanted.to_vec())]).iter() {
-            let place = row.need::<i32>(1) as usize - 1;
-            found[place] = SourceRow {
-                content: (0..n).map(|i| row.get(i + 5)).collect(),
-                title: if c.title.is_some() { row.get(n + 5) } else { None },
-                exists: true,
-                key: row.need(2),
-                xmin: row.get(3),
-                hash: row.need(4),
-            };
+            found[row.need_named::<i32>("place") as usize - 1] = Some(SourceRow {
+                text: RowText { content: row.need_named("content"), title: row.named("title") },
+                key: row.need_named("key"),
+                version: Version { xmin: row.need_named("xmin"), hash: row.need_named("hash") },
+            });
         }
     });
     found
 }
 
-/// Reads the chunks stored for rows by key.
-pub fn stored(c: &Collection, wanted: &[String]) -> Vec<StoredChunk> {
+/// Reads the chunks stored for rows by key, each with the place of its row among the keys.
+pub fn stored(c: &Collection, wanted: &[String]) -> Vec<(usize, StoredChunk)> {
     let sql = format!(
-        "SELECT u.place::pg_catalog.int4, c.chunk, c.content_hash, c.embedding::pg_catalog.float4[]
+        "SELECT u.place::pg_catalog.int4 AS place, c.chunk AS number, c.content_hash AS hash,
+                c.embedding::pg_catalog.float4[] AS embedding
          FROM {keys} JOIN {table} c ON {join}",
         keys = keys(c),
         table = c.vectors.table_name,
@@ -138,15 +127,13 @@ pub fn stored(c: &Collection, wanted: &[String]) -> Vec<StoredChunk> {
     );
     let _acting = ActingAs::restricted(c.source.owner);
     spi::connect(|s| {
-        s.query(Mode::Write, &sql, &[arg(wanted.to_vec())])
-            .iter()
-            .map(|row| StoredChunk {
-                row: row.need::<i32>(1) as usize - 1,
-                chunk: row.need(2),
-                hash: row.need(3),
-                embedding: row.need(4),
-            })
-            .collect()
+        let rows = s.query(Mode::Write, &sql, &[arg(wanted.to_vec())]);
+        let chunk = |row: Row<'_>| StoredChunk {
+            number: row.need_named("number"),
+            hash: row.need_named("hash"),
+            embedding: row.need_named("embedding"),
+        };
+        rows.iter().map(|row| (row.need_named::<i32>("place") as usize - 1, chunk(row))).collect()
     })
 }
 
@@ -193,12 +180,12 @@ pub fn write(c: &Collection, model: &str, chunks: Vec<NewChunk>) {
     let mut versions = (Vec::new(), Vec::new());
     for chunk in chunks {
         parts.0.push(chunk.key);
-        parts.1.push(chunk.chunk);
+        parts.1.push(chunk.number);
         parts.2.push(chunk.content);
         parts.3.push(chunk.hash);
         parts.4.push(Vector(chunk.embedding));
-        versions.0.push(chunk.xmin);
-        versions.1.push(chunk.source_hash);
+        versions.0.push(chunk.version.xmin);
+        versions.1.push(chunk.version.hash);
     }
     let args = [
         arg(parts.0),
@@ -216,7 +203,7 @@ pub fn write(c: &Collection, model: &str, chunks: Vec<NewChunk>) {
 
 /// Waits until DDL that queued a comparison has come to its end. At commit its queue entry is visible a moment before other
 /// processes learn that the table has other partitions; its lock is given up after that.
-pub fn settle(c: &Collection) {
+pub fn wait_for_ddl(c: &Collection) {
     let _acting = ActingAs::restricted(c.source.owner);
     spi::connect(|s| s.utility(&format!("LOCK TABLE ONLY {} IN SHARE UPDATE EXCLUSIVE MODE", c.source.name)));
 }
@@ -234,7 +221,7 @@ pub fn remove_orphans(c: &Collection) {
 }
 
 /// Notes the row version that unchanged chunks were found to belong to.
-pub fn confirm(c: &Collection, rows: &[(String, pgrx::pg_sys::TransactionId, i64)]) {
+pub fn confirm(c: &Collection, rows: &[(String, Version)]) {
     if rows.is_empty() {
         return;
     }
@@ -249,10 +236,10 @@ pub fn confirm(c: &Collection, rows: &[(String, pgrx::pg_sys::TransactionId, i64
         join = c.key.join("c", &c.vectors.key_columns, "k", &c.key.columns),
     );
     let (mut keys, mut versions, mut hashes) = (Vec::new(), Vec::new(), Vec::new());
-    for (key, xmin, hash) in rows {
+    for (key, version) in rows {
         keys.push(key.clone());
-        versions.push(*xmin);
-        hashes.push(*hash);
+        versions.push(version.xmin);
+        hashes.push(version.hash);
     }
     let _acting = ActingAs::restricted(c.source.owner);
     spi::connect(|s| s.run(&sql, &[arg(keys), arg(versions), arg(hashes)]));

@@ -28,6 +28,26 @@ pub struct Answer {
     pub removed_markers: u32,
 }
 
+impl Answer {
+    /// The citations as an array, as `rag.answer` and `rag.runs` have them.
+    ///
+    /// # Panics
+    /// Never: everything in a citation can be written as JSON.
+    pub fn citations_json(&self) -> serde_json::Value {
+        serde_json::to_value(&self.citations).expect("citations can be written as JSON")
+    }
+
+    /// The text and, where something is cited, a list of the sources, one a line, as `rag.ask` returns it.
+    pub fn with_sources(&self) -> String {
+        let mut text = self.text.clone();
+        for (i, citation) in self.citations.iter().enumerate() {
+            text.push_str(if i == 0 { "\n\nSources:\n" } else { "\n" });
+            text.push_str(&citation.source());
+        }
+        text
+    }
+}
+
 /// Whether the model searched before it answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -94,5 +114,113 @@ impl StopReason {
             StopReason::NoNewEvidence => "no_new_evidence",
             StopReason::EmptyReply => "empty_reply",
         }
+    }
+}
+
+/// Where a run stands: the column `status` of `rag.runs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// It has an effect open.
+    Running,
+    /// It waits for a person to allow a tool call.
+    AwaitingApproval,
+    /// It is over, and there is an answer.
+    Answered,
+    /// It is over, and the data does not tell.
+    Unknown,
+    /// An error ended it.
+    Failed,
+    /// A person ended it.
+    Cancelled,
+}
+
+impl Status {
+    const ALL: [Status; 6] = [
+        Status::Running,
+        Status::AwaitingApproval,
+        Status::Answered,
+        Status::Unknown,
+        Status::Failed,
+        Status::Cancelled,
+    ];
+
+    /// The word in `rag.runs`.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Status::Running => "running",
+            Status::AwaitingApproval => "awaiting_approval",
+            Status::Answered => "answered",
+            Status::Unknown => "unknown",
+            Status::Failed => "failed",
+            Status::Cancelled => "cancelled",
+        }
+    }
+
+    /// The status of that word.
+    pub fn named(word: &str) -> Option<Status> {
+        Status::ALL.into_iter().find(|status| status.as_str() == word)
+    }
+}
+
+impl From<Outcome> for Status {
+    fn from(outcome: Outcome) -> Status {
+        match outcome {
+            Outcome::Answered => Status::Answered,
+            Outcome::Unknown => Status::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn answer(sources: &[(Value, Option<&str>, Option<&str>)]) -> Answer {
+        let citations = sources.iter().zip(1..).map(|((key, title, link), marker)| Citation {
+            marker,
+            collection: "desk".into(),
+            key: key.clone(),
+            chunk: 1,
+            title: title.map(str::to_owned),
+            link: link.map(str::to_owned),
+            quote: "q".into(),
+        });
+        Answer {
+            text: "So it is.".into(),
+            citations: citations.collect(),
+            decision: Decision::UsedSearch,
+            outcome: Outcome::Answered,
+            stop_reason: StopReason::Answered,
+            searches: 1,
+            rounds: 1,
+            usage: Usage::default(),
+            removed_markers: 0,
+        }
+    }
+
+    #[test]
+    fn sources_stand_below_the_text_one_a_line() {
+        for (sources, text) in [
+            (vec![], "So it is."),
+            (vec![(json!({"id": 7}), None, None)], "So it is.\n\nSources:\n[1] desk (id=7)"),
+            (
+                vec![(json!({"a": "x", "b": null}), Some("T"), Some("https://e.org")), (json!([1]), None, None)],
+                "So it is.\n\nSources:\n[1] desk: T (a=x, b=null) <https://e.org>\n[2] desk ([1])",
+            ),
+        ] {
+            assert_eq!(answer(&sources).with_sources(), text);
+        }
+    }
+
+    #[test]
+    fn every_status_has_a_word_of_its_own() {
+        for status in Status::ALL {
+            assert_eq!(Status::named(status.as_str()), Some(status));
+            assert_eq!(serde_json::to_value(status).unwrap(), status.as_str());
+        }
+        assert_eq!(Status::named("asleep"), None);
     }
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use super::evidence::Evidence;
-use super::marker;
+use crate::prompt::marker::{self, Marker};
 use crate::text::{is_stop_word, sentences, stem, terms, words};
 
 /// A marker of the answer and the chunk it stands for. Serialises to an element of `rag.answer`'s `citations`.
@@ -28,8 +28,29 @@ pub struct Citation {
     pub quote: String,
 }
 
+impl Citation {
+    /// The source on one line: marker, collection, title, key columns, link.
+    pub fn source(&self) -> String {
+        let key = match &self.key {
+            serde_json::Value::Object(fields) => {
+                let field = |(name, value): (&String, &serde_json::Value)| match value {
+                    serde_json::Value::String(text) => format!("{name}={text}"),
+                    other => format!("{name}={other}"),
+                };
+                fields.iter().map(field).collect::<Vec<_>>().join(", ")
+            }
+            other => other.to_string(),
+        };
+        let title = self.title.as_deref().map(|title| format!(": {title}")).unwrap_or_default();
+        let link = self.link.as_deref().map(|link| format!(" <{link}>")).unwrap_or_default();
+        format!("[{}] {}{title} ({key}){link}", self.marker, self.collection)
+    }
+}
+
 /// Longest quote, in characters.
 const MAX_QUOTE: usize = 300;
+/// Most markers of an answer that are checked; those behind are taken out.
+const MAX_MARKERS: usize = 2_000;
 
 /// An answer whose markers are checked.
 pub(super) struct Verified {
@@ -44,18 +65,18 @@ pub(super) struct Verified {
 /// Checks the markers of `text`: numbers of evidence stay and are renumbered, others are taken out and counted.
 pub(super) fn verify(text: &str, evidence: &Evidence) -> Verified {
     let markers = marker::find(text);
-    let claims = claims(text, &markers);
+    let claims = Claims::new(text, &markers);
     let mut renumbered: BTreeMap<u32, u32> = BTreeMap::new();
     let mut citations = Vec::new();
     let mut removed = 0;
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
-    for (marker, claim) in markers.iter().zip(&claims) {
+    for (place, marker) in markers.iter().enumerate() {
         out.push_str(&text[at..marker.range.start]);
         at = marker.range.end;
         let mut kept = false;
         for &number in &marker.numbers {
-            let Some(hit) = evidence.get(number) else {
+            let Some(hit) = evidence.get(number).filter(|_| place < MAX_MARKERS) else {
                 removed += 1;
                 continue;
             };
@@ -69,7 +90,7 @@ pub(super) fn verify(text: &str, evidence: &Evidence) -> Verified {
                     chunk: hit.chunk,
                     title: hit.title.clone(),
                     link: hit.link.clone(),
-                    quote: quote(&hit.content, claim).to_owned(),
+                    quote: quote(&hit.content, &claims.of(marker)).to_owned(),
                 });
                 next
             });
@@ -83,54 +104,64 @@ pub(super) fn verify(text: &str, evidence: &Evidence) -> Verified {
     Verified { text: out.trim().to_owned(), citations, removed }
 }
 
-/// For each marker, the sentence it supports, without markers: the one it stands in, or the one before when it follows that
-/// one's full stop ("It is so. [1] Next…").
-fn claims(text: &str, markers: &[marker::Marker]) -> Vec<String> {
-    let sentences = sentences(text);
-    let mut bare: HashMap<usize, String> = HashMap::new();
-    markers
-        .iter()
-        .map(|marker| {
-            let mut i =
-                sentences.partition_point(|s| s.end <= marker.range.start).min(sentences.len().saturating_sub(1));
-            while i > 0 && stands_behind(text, &sentences[i - 1], &sentences[i], markers, marker) {
-                i -= 1;
-            }
-            let claim = bare.entry(i);
-            claim
-                .or_insert_with(|| sentences.get(i).map_or_else(String::new, |s| without_markers(text, s, markers)))
-                .clone()
-        })
-        .collect()
+/// The sentences of an answer, to find the one that a marker supports.
+struct Claims<'a> {
+    text: &'a str,
+    markers: &'a [Marker],
+    sentences: Vec<Range<usize>>,
+    /// Where the first word of each sentence begins that is no marker.
+    first_words: Vec<Option<usize>>,
 }
 
-/// Whether `marker` belongs to the sentence `before` the one it stands in: only markers come between them, in one line; or
-/// the sentence has no words of its own.
-fn stands_behind(
-    text: &str,
-    before: &Range<usize>,
+impl<'a> Claims<'a> {
+    fn new(text: &'a str, markers: &'a [Marker]) -> Claims<'a> {
+        let sentences = sentences(text);
+        let first_word = |sentence: &Range<usize>| {
+            parts_without_markers(sentence, markers)
+                .find_map(|part| Some(part.start + text[part.clone()].find(char::is_alphanumeric)?))
+        };
+        let first_words = sentences.iter().map(first_word).collect();
+        Claims { text, markers, sentences, first_words }
+    }
+
+    /// The sentence that `marker` supports, without markers: the one it stands in, or the one before when it follows that
+    /// one's full stop ("It is so. [1] Next…").
+    fn of(&self, marker: &Marker) -> String {
+        let last = self.sentences.len().saturating_sub(1);
+        let mut i = self.sentences.partition_point(|s| s.end <= marker.range.start).min(last);
+        while i > 0 && self.stands_behind(i, marker) {
+            i -= 1;
+        }
+        let sentence = self.sentences.get(i).cloned().unwrap_or(0..0);
+        parts_without_markers(&sentence, self.markers).map(|part| &self.text[part]).collect()
+    }
+
+    /// Whether `marker` belongs to the sentence before the one it stands in, `i`: only markers come between them, in one line;
+    /// or the sentence has no words of its own.
+    fn stands_behind(&self, i: usize, marker: &Marker) -> bool {
+        let Some(first_word) = self.first_words[i] else {
+            return true;
+        };
+        let one_line = !self.text[self.sentences[i - 1].end..self.sentences[i].start].contains('\n');
+        one_line && first_word >= marker.range.start
+    }
+}
+
+/// The parts of `sentence` between its markers.
+fn parts_without_markers<'m>(
     sentence: &Range<usize>,
-    markers: &[marker::Marker],
-    marker: &marker::Marker,
-) -> bool {
-    let has_words = |range: &Range<usize>| without_markers(text, range, markers).chars().any(char::is_alphanumeric);
-    if !has_words(sentence) {
-        return true;
-    }
-    let one_line = !text[before.end..sentence.start].contains('\n');
-    one_line && !has_words(&(sentence.start.min(marker.range.start)..marker.range.start))
-}
-
-fn without_markers(text: &str, sentence: &Range<usize>, markers: &[marker::Marker]) -> String {
-    let mut out = String::new();
-    let mut at = sentence.start;
-    let first = markers.partition_point(|m| m.range.end <= sentence.start);
-    for marker in markers[first..].iter().take_while(|m| m.range.start < sentence.end) {
-        out.push_str(&text[at..marker.range.start.max(at)]);
-        at = marker.range.end.min(sentence.end).max(at);
-    }
-    out.push_str(&text[at..sentence.end]);
-    out
+    markers: &'m [Marker],
+) -> impl Iterator<Item = Range<usize>> + 'm {
+    let Range { start, end } = *sentence;
+    let first = markers.partition_point(|m| m.range.end <= start);
+    let inside = markers[first..].iter().take_while(move |m| m.range.start < end);
+    let cuts = inside.map(move |m| (m.range.start.max(start), m.range.end.min(end)));
+    let mut at = start;
+    cuts.chain(std::iter::once((end, end))).map(move |(from, to)| {
+        let part = at..from.max(at);
+        at = to.max(at);
+        part
+    })
 }
 
 /// The part of `content` that supports `claim` best: the sentence that shares most with it, weighted by how rare the words
@@ -237,8 +268,8 @@ fn window(content: &str, range: Range<usize>, weight: impl Fn(&str) -> f64) -> &
 mod tests {
     use serde_json::json;
 
-    use super::super::{Hit, Limits};
     use super::*;
+    use crate::agent::{Hit, Limits};
 
     fn evidence(contents: &[&str]) -> Evidence {
         let mut evidence = Evidence::default();
@@ -285,6 +316,17 @@ mod tests {
         let (out, pairs, removed) = check(text, &["a", "b"]);
         assert_eq!(out, text.replace("Done [2]", "Done [1]"));
         assert_eq!((pairs, removed), (vec![(1, 2)], 0));
+    }
+
+    #[test]
+    fn an_answer_of_nothing_but_markers_or_sentences_takes_no_square_of_time() {
+        let evidence = evidence(&["a", "b"]);
+        for text in ["[1]".repeat(20_000), "So. [1] ".repeat(10_000), "[1]. ".repeat(10_000), "… [2]\n".repeat(10_000)]
+        {
+            let verified = verify(&text, &evidence);
+            assert_eq!(verified.citations.len(), 1);
+            assert_eq!(verified.removed as usize, marker::find(&text).len() - MAX_MARKERS);
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::text::normalise;
 
 /// All passages of a run, each once, numbered from 1 in the order they came.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Evidence {
+pub(in crate::agent) struct Evidence {
     passages: Vec<Hit>,
     /// Characters shown to the model so far.
     chars: usize,
@@ -21,7 +21,7 @@ pub(super) struct Evidence {
 
 /// What became of a hit.
 #[derive(Debug, PartialEq)]
-pub(super) enum Added {
+pub(in crate::agent) enum Added {
     /// Not seen before; now it has this number.
     New(u32),
     /// It has this number already.
@@ -32,7 +32,7 @@ pub(super) enum Added {
 
 impl Evidence {
     /// Adds a hit, unless it is known or the limit of text is reached. The first passage is taken always.
-    pub(super) fn add(&mut self, hit: Hit, limits: &Limits) -> Added {
+    pub(in crate::agent) fn add(&mut self, hit: Hit, limits: &Limits) -> Added {
         let identity = identity(&hit);
         let content = normalise(&hit.content);
         if let Some(&number) = self.by_identity.get(&identity).or_else(|| self.by_content.get(&content)) {
@@ -51,11 +51,11 @@ impl Evidence {
         Added::New(number)
     }
 
-    pub(super) fn get(&self, number: u32) -> Option<&Hit> {
+    pub(in crate::agent) fn get(&self, number: u32) -> Option<&Hit> {
         self.passages.get(usize::try_from(number).ok()?.checked_sub(1)?)
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::agent) fn len(&self) -> usize {
         self.passages.len()
     }
 }

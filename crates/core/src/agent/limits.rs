@@ -18,6 +18,8 @@ pub struct Limits {
     pub max_hit_chars: usize,
     /// All passages shown in a run together, in characters; what comes after that is left out and that is said.
     pub max_evidence_chars: usize,
+    /// Longest answer, in characters; what a model writes beyond it is cut off before anything else is done with it.
+    pub max_answer_chars: usize,
     /// Upper bound of each model reply in tokens; `None` leaves it to the provider.
     pub max_output_tokens: Option<u32>,
 }
@@ -31,6 +33,7 @@ impl Default for Limits {
             default_k: 5,
             max_hit_chars: 4_000,
             max_evidence_chars: 60_000,
+            max_answer_chars: 100_000,
             max_output_tokens: None,
         }
     }

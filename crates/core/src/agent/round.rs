@@ -1,43 +1,40 @@
 //! One message of tool calls: sorting its calls, and answering each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
-use super::evidence::{Added, Evidence};
-use super::{Hit, Limits, SearchCall, SearchResult, tool};
+use super::tools::{BrokenCall, Desk, Memory, Report, Toolbox};
+use super::{Call, CallResult, Limits, ToolDetail};
 use crate::model::ToolCall;
-use crate::prompt::{NamedTool, Passage, SearchReport, ToolMessage};
-use crate::text::{normalise, shorten};
-
-/// What a query found earlier, with scores, by collection and normalised query.
-pub(super) type Memory = BTreeMap<String, Vec<(u32, f64)>>;
+use crate::prompt::passages::{self, ToolMessage};
 
 /// The calls of one message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Round {
-    calls: Vec<Sorted>,
-    searches: Vec<SearchCall>,
+    asked: Vec<Asked>,
+    /// What is to be carried out.
+    calls: Vec<Call>,
 }
 
-/// A call and what is to be done about it.
+/// A call as the model wrote it, and what is to be done about it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Sorted {
+struct Asked {
     call: ToolCall,
     todo: Todo,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 enum Todo {
-    /// Report the result of this search of the round.
-    Search(usize),
+    /// Report the result of this call of the round.
+    Report(usize),
     /// Report what memory has, at the latest from an earlier call of the same message.
-    Remember(SearchCall),
+    Remember(Call),
     /// Tell the model what is wrong, so that it can do better.
-    Correct(String),
-    /// Tell the model that no search is left.
-    Refuse(SearchCall),
+    Correct { error: String, detail: ToolDetail },
+    /// Tell the model that no call of this kind is left.
+    Refuse(Call),
 }
 
 /// A round that is over.
@@ -53,197 +50,89 @@ pub(super) struct RoundOutcome {
 /// A tool call with its message and what is recorded of it.
 pub(super) struct AnsweredCall {
     pub call_id: String,
-    pub message: ToolMessage,
-    pub detail: Value,
-    /// Whether a search was run for it.
-    pub searched: bool,
-}
-
-impl AnsweredCall {
-    pub(super) fn set_notice(&mut self, words: &str) {
-        match &mut self.message {
-            ToolMessage::Results(report) => report.notice = Some(words.into()),
-            ToolMessage::Error { notice, .. } => *notice = Some(words.into()),
-        }
-    }
+    pub message: String,
+    pub detail: ToolDetail,
+    /// Whether the driver did something for it.
+    pub carried_out: bool,
 }
 
 impl Round {
-    /// Sorts calls into searches (at most `room`), queries known already, and broken ones.
+    /// Sorts calls into those to carry out, known ones and broken ones. `called` counts the calls carried out so far by kind,
+    /// and those to carry out now are added to it.
     pub(super) fn sort(
         calls: Vec<ToolCall>,
-        tools: &[NamedTool],
+        tools: &Toolbox,
         limits: &Limits,
         memory: &Memory,
-        room: u32,
+        called: &mut BTreeMap<String, u32>,
     ) -> Round {
-        let mut searches: Vec<SearchCall> = Vec::new();
-        let calls = calls
-            .into_iter()
-            .map(|call| {
-                let todo = match tool::read_call(&call.name, &call.arguments, tools, limits) {
-                    Err(wrong) => Todo::Correct(wrong),
-                    Ok(search) if memory.contains_key(&key(&search)) => Todo::Remember(search),
-                    Ok(search) if searches.iter().any(|known| key(known) == key(&search)) => Todo::Remember(search),
-                    Ok(search) if searches.len() as u64 >= u64::from(room) => Todo::Refuse(search),
-                    Ok(search) => {
-                        searches.push(search);
-                        Todo::Search(searches.len() - 1)
+        let mut round = Round { asked: Vec::new(), calls: Vec::new() };
+        let mut keys: HashSet<String> = HashSet::new();
+        for call in calls {
+            let todo = match tools.read(&call.name, &call.arguments, limits) {
+                Err(broken) => {
+                    let BrokenCall { error, detail } = *broken;
+                    Todo::Correct { error, detail }
+                }
+                Ok(read) => {
+                    let key = read.key();
+                    let count = called.entry(read.kind().to_owned()).or_default();
+                    if key.as_ref().is_some_and(|key| memory.contains_key(key) || keys.contains(key)) {
+                        Todo::Remember(read)
+                    } else if *count >= read.cap(limits) {
+                        Todo::Refuse(read)
+                    } else {
+                        *count += 1;
+                        keys.extend(key);
+                        round.calls.push(read);
+                        Todo::Report(round.calls.len() - 1)
                     }
-                };
-                Sorted { call, todo }
-            })
-            .collect();
-        Round { calls, searches }
+                }
+            };
+            round.asked.push(Asked { call, todo });
+        }
+        round
     }
 
-    /// The searches to run.
-    pub(super) fn searches(&self) -> &[SearchCall] {
-        &self.searches
+    /// The calls to carry out.
+    pub(super) fn calls(&self) -> &[Call] {
+        &self.calls
     }
 
     /// Answers every call. A result that is missing counts as nothing found.
-    pub(super) fn answer(
-        self,
-        results: Vec<SearchResult>,
-        evidence: &mut Evidence,
-        memory: &mut Memory,
-        limits: &Limits,
-    ) -> RoundOutcome {
-        let mut results: Vec<Option<SearchResult>> = results.into_iter().map(Some).collect();
-        results.resize(self.searches.len().max(results.len()), None);
+    pub(super) fn answer(self, results: Vec<CallResult>, mut desk: Desk<'_>) -> RoundOutcome {
+        let mut results: Vec<Option<CallResult>> = results.into_iter().map(Some).collect();
+        results.resize(self.calls.len().max(results.len()), None);
         let mut outcome = RoundOutcome { calls: Vec::new(), new_evidence: 0, correctable: false };
-        for Sorted { call, todo } in self.calls {
-            let searched = matches!(todo, Todo::Search(_));
-            let (message, mut detail) = match todo {
-                Todo::Search(i) => {
-                    let search = &self.searches[i];
-                    let hits = results[i].take().unwrap_or_default().hits;
-                    let report = report_new(search, hits, evidence, memory, limits);
-                    outcome.new_evidence += report.1;
-                    (ToolMessage::Results(report.0), report.2)
+        for Asked { call: ToolCall { id, name, .. }, todo } in self.asked {
+            let carried_out = matches!(todo, Todo::Report(_));
+            let (message, detail) = match todo {
+                Todo::Report(i) => {
+                    let call = &self.calls[i];
+                    let result = results[i].take().unwrap_or_else(|| call.no_result());
+                    let Report { message, detail, new_evidence } = call.report(&name, Some(result), &mut desk);
+                    outcome.new_evidence += new_evidence;
+                    (message, detail)
                 }
-                Todo::Remember(search) => {
-                    let (report, detail) = report_known(&search, memory, evidence);
-                    (ToolMessage::Results(report), detail)
+                Todo::Remember(call) => {
+                    let Report { message, detail, .. } = call.report(&name, None, &mut desk);
+                    (message, detail)
                 }
-                Todo::Correct(wrong) => {
+                Todo::Correct { error, detail } => {
                     outcome.correctable = true;
-                    let detail = json!({ "error": wrong, "arguments": shorten(&call.arguments, 500) });
-                    (ToolMessage::Error { message: wrong, notice: None }, detail)
+                    (error_message(error), detail)
                 }
-                Todo::Refuse(search) => {
-                    let message = format!(
-                        "not searched: the limit of {} searches for this question is reached",
-                        limits.max_searches
-                    );
-                    let detail = json!({ "error": message, "collection": search.collection, "query": search.query });
-                    (ToolMessage::Error { message, notice: None }, detail)
+                Todo::Refuse(call) => {
+                    let (error, detail) = call.refuse(&name, desk.limits);
+                    (error_message(error), detail)
                 }
             };
-            detail["tool"] = shorten(&call.name, 64).into();
-            outcome.calls.push(AnsweredCall { call_id: call.id, message, detail, searched });
+            outcome.calls.push(AnsweredCall { call_id: id, message, detail, carried_out });
         }
         outcome
     }
 }
 
-/// Two queries with this key in common find the same.
-fn key(search: &SearchCall) -> String {
-    json!([search.collection, normalise(&search.query)]).to_string()
-}
-
-/// The report of a search that was run, how many of its passages are new, and the step's detail.
-fn report_new(
-    search: &SearchCall,
-    hits: Vec<Hit>,
-    evidence: &mut Evidence,
-    memory: &mut Memory,
-    limits: &Limits,
-) -> (SearchReport, u32, Value) {
-    let mut report =
-        SearchReport { collection: search.collection.clone(), query: search.query.clone(), ..Default::default() };
-    let mut recorded = Vec::new();
-    let mut found: Vec<(u32, f64)> = Vec::new();
-    let mut new_evidence = 0;
-    // A driver that returns more than was asked for does not widen the prompt.
-    for hit in hits.into_iter().take(search.k as usize) {
-        let score = hit.score;
-        let mut record =
-            json!({ "key": hit.key, "chunk": hit.chunk, "title": hit.title, "score": score, "new": false });
-        match evidence.add(hit, limits) {
-            Added::New(number) => {
-                new_evidence += 1;
-                found.push((number, score));
-                record["marker"] = number.into();
-                record["new"] = true.into();
-                report.passages.extend(show(number, score, evidence, limits));
-            }
-            Added::Known(number) => {
-                record["marker"] = number.into();
-                // The same text under two keys is mentioned once.
-                if !found.iter().any(|(known, _)| *known == number) {
-                    found.push((number, score));
-                    report.passages.push(Passage::Shown { number, score });
-                }
-            }
-            Added::Omitted => {
-                record["omitted"] = true.into();
-                report.omitted += 1;
-            }
-        }
-        recorded.push(record);
-    }
-    memory.insert(key(search), found);
-    let detail = json!({
-        "collection": search.collection,
-        "query": search.query,
-        "k": search.k,
-        "from_memory": false,
-        "hits": recorded,
-        "new_evidence": new_evidence,
-    });
-    (report, new_evidence, detail)
-}
-
-/// A passage as it is shown the first time.
-fn show(number: u32, score: f64, evidence: &Evidence, limits: &Limits) -> Option<Passage> {
-    let hit = evidence.get(number)?;
-    let end = hit.content.char_indices().nth(limits.max_hit_chars).map(|(i, _)| i);
-    Some(Passage::New {
-        number,
-        title: hit.title.clone(),
-        score,
-        text: hit.content[..end.unwrap_or(hit.content.len())].to_owned(),
-        cut: end.is_some(),
-    })
-}
-
-/// The report of a query that was run before, and the step's detail.
-fn report_known(search: &SearchCall, memory: &Memory, evidence: &Evidence) -> (SearchReport, Value) {
-    let found = memory.get(&key(search)).cloned().unwrap_or_default();
-    let recorded: Vec<Value> = found
-        .iter()
-        .filter_map(|&(number, score)| {
-            let hit = evidence.get(number)?;
-            Some(json!({
-                "key": hit.key, "chunk": hit.chunk, "title": hit.title, "score": score, "new": false, "marker": number,
-            }))
-        })
-        .collect();
-    let report = SearchReport {
-        collection: search.collection.clone(),
-        query: search.query.clone(),
-        passages: found.iter().map(|&(number, score)| Passage::Shown { number, score }).collect(),
-        ..Default::default()
-    };
-    let detail = json!({
-        "collection": search.collection,
-        "query": search.query,
-        "k": search.k,
-        "from_memory": true,
-        "hits": recorded,
-        "new_evidence": 0,
-    });
-    (report, detail)
+fn error_message(message: String) -> String {
+    passages::render(&ToolMessage::Error { message, notice: None })
 }

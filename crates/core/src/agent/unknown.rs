@@ -1,6 +1,6 @@
 //! Recognising an answer that says that it does not know.
 
-use crate::prompt::DONT_KNOW;
+use crate::prompt::instructions::DONT_KNOW;
 
 /// How answers that know nothing begin: lower case, straight apostrophes, without apologies before them.
 const BEGINNINGS: &[&str] = &[

@@ -10,6 +10,7 @@ use std::collections::HashSet;
 use super::cues;
 use super::passage::{Form, Found, Sentence};
 use super::question::{Kind, Part, Question, Term};
+use crate::prompt::marker;
 use crate::text::{is_stop_word, stem, words};
 
 /// Most sentences of an answer.
@@ -74,7 +75,7 @@ pub(super) fn compose(question: &Question, found: &Found) -> Option<String> {
 fn quoted(i: usize, found: &Found) -> String {
     let sentence = &found.sentences[i];
     let number = found.passages[sentence.passage].number;
-    let text = crate::agent::without_markers(&sentence.text);
+    let text = marker::without_markers(&sentence.text);
     match (text.strip_suffix(':'), code_behind(i, found)) {
         (Some(_), Some(code)) if !code.contains('`') => format!("{text} `{code}` [{number}]"),
         (Some(lead), _) => format!("{lead}. [{number}]"),

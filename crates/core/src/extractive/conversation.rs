@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use crate::model::{ChatRequest, Message, ToolCall};
-use crate::prompt::{self, NUDGE, SearchReport, ToolMessage};
+use crate::prompt::instructions::NUDGE;
+use crate::prompt::passages::{self, SearchReport, ToolMessage};
 
 /// The run's question and what was searched for it.
 pub(super) struct Conversation<'a> {
@@ -37,7 +38,7 @@ impl<'a> Conversation<'a> {
                 }
                 // Only what answers one of our calls is read.
                 Message::Tool { call_id, content } if calls.contains_key(call_id.as_str()) => {
-                    if let Some(ToolMessage::Results(report)) = prompt::parse(content) {
+                    if let Some(ToolMessage::Results(report)) = passages::parse(content) {
                         conversation.reports.push(report);
                     }
                 }

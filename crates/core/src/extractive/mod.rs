@@ -17,11 +17,9 @@ mod cues;
 mod passage;
 mod plan;
 mod question;
-#[cfg(test)]
-mod tests;
 
 use crate::model::{ChatReply, ChatRequest, ToolChoice};
-use crate::prompt::DONT_KNOW;
+use crate::prompt::instructions::DONT_KNOW;
 use conversation::Conversation;
 use passage::Found;
 use question::Question;

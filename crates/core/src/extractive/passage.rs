@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::conversation::Conversation;
-use crate::prompt::Passage as Shown;
+use crate::prompt::passages::Passage as Shown;
 use crate::text::{sentences, stem, terms, words};
 
 /// A passage that was shown.

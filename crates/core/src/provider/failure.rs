@@ -1,10 +1,7 @@
 //! What a failed request means.
 
-use serde::{Deserialize, Serialize};
-
 /// The kinds of failure a caller treats differently.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FailureKind {
     /// The key is missing, wrong or not allowed to do this (401, 403, 407).
     Auth,
@@ -26,19 +23,6 @@ impl FailureKind {
     /// True when the same request may succeed later.
     pub fn is_transient(&self) -> bool {
         matches!(self, FailureKind::RateLimited | FailureKind::Unavailable)
-    }
-
-    /// A stable word for logs and tables.
-    pub fn as_str(&self) -> &'static str {
-        match self {
-            FailureKind::Auth => "auth",
-            FailureKind::RateLimited => "rate_limited",
-            FailureKind::BadRequest => "bad_request",
-            FailureKind::NotFound => "not_found",
-            FailureKind::TooLarge => "too_large",
-            FailureKind::Unavailable => "unavailable",
-            FailureKind::Protocol => "protocol",
-        }
     }
 }
 

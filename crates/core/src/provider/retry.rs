@@ -2,10 +2,30 @@
 
 use std::time::Duration;
 
+use super::FailureKind;
+
 /// The longest wait that a provider's `Retry-After` can ask for.
 pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 /// The longest wait that [`backoff`] gives.
 pub const MAX_BACKOFF: Duration = Duration::from_secs(60);
+/// The longest wait before a retry while a person waits for the reply: a provider that wants a longer one gets to say so
+/// in the error.
+pub const LONGEST_PAUSE: Duration = Duration::from_secs(20);
+
+/// How long to wait before a request is sent again while somebody waits for its reply; `None` when it is not.
+///
+/// `attempt` counts the failures so far, this one included; `asked` is the wait the provider asked for; `seed` is the one
+/// of [`backoff`].
+pub fn pause_before_retry(
+    kind: FailureKind,
+    asked: Option<Duration>,
+    attempt: u32,
+    max_retries: u32,
+    seed: u64,
+) -> Option<Duration> {
+    let pause = asked.unwrap_or_else(|| backoff(attempt, seed));
+    (kind.is_transient() && attempt <= max_retries && pause <= LONGEST_PAUSE).then_some(pause)
+}
 
 /// Reads a `Retry-After` header (RFC 9110 §10.2.3): seconds, or an HTTP date in any of its three forms.
 /// `now_unix` is the present, in seconds. Returns at most [`MAX_RETRY_AFTER`]; zero for a date gone by;
@@ -137,6 +157,26 @@ mod tests {
         ] {
             assert_eq!(retry_after(text, 0), None, "{text:?}");
         }
+    }
+
+    #[test]
+    fn only_what_may_pass_soon_is_tried_again() {
+        let soon = Some(Duration::from_secs(1));
+        for (kind, asked, attempt, pause) in [
+            (FailureKind::RateLimited, soon, 1, soon),
+            (FailureKind::RateLimited, soon, 2, soon),
+            (FailureKind::RateLimited, soon, 3, None),
+            (FailureKind::RateLimited, Some(LONGEST_PAUSE), 1, Some(LONGEST_PAUSE)),
+            (FailureKind::RateLimited, Some(Duration::from_secs(21)), 1, None),
+            (FailureKind::Unavailable, None, 2, Some(backoff(2, 7))),
+            (FailureKind::Auth, soon, 1, None),
+            (FailureKind::BadRequest, soon, 1, None),
+            (FailureKind::TooLarge, soon, 1, None),
+            (FailureKind::Protocol, None, 1, None),
+        ] {
+            assert_eq!(pause_before_retry(kind, asked, attempt, 2, 7), pause, "{kind:?} {asked:?} {attempt}");
+        }
+        assert_eq!(pause_before_retry(FailureKind::Unavailable, soon, 1, 0, 7), None, "max_retries is 0");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `rag.ask` and `rag.answer`: the loop, its caps, its citations and its records.
 
-use ragent_server_tests::database::{Database, current};
+use ragent_server_tests::database::{Database, current, quote};
+use ragent_server_tests::installation::stdout_of;
 use ragent_server_tests::provider::control::{Endpoint, FaultKind, ScriptedCall, ScriptedReply};
 use ragent_server_tests::session::Session;
 use serde_json::{Value, json};
@@ -242,6 +243,217 @@ async fn each_role_sees_its_own_runs() {
     bob.refusal(&format!("SELECT rag.trace('{id}')"), "42704|42501|02000|P0002").await;
     assert!(ada.value(&format!("SELECT rag.trace('{id}')")).await.contains("office"));
     assert_eq!(admin.number("SELECT count(*) FROM rag.runs").await, 1, "a superuser sees all");
+}
+
+/// A run as a superuser writes it, with what the table does not fill in by itself.
+fn insert_run(id: u32, role: &str, role_oid: &str, rest: &[(&str, &str)]) -> String {
+    let mut columns = vec![
+        ("id", format!("'00000000-0000-0000-0000-{id:012}'")),
+        ("role", format!("'{role}'")),
+        ("role_oid", role_oid.to_owned()),
+        ("question", format!("'question {id}'")),
+        ("model", "'fake/chat'".to_owned()),
+        ("status", "'running'".to_owned()),
+        ("started_at", "now()".to_owned()),
+    ];
+    for (name, value) in rest {
+        columns.retain(|(known, _)| known != name);
+        columns.push((name, (*value).to_owned()));
+    }
+    let (names, values): (Vec<&str>, Vec<String>) = columns.into_iter().unzip();
+    format!("INSERT INTO rag.runs ({}) VALUES ({});", names.join(", "), values.join(", "))
+}
+
+#[tokio::test]
+async fn a_run_that_is_over_has_a_status_and_nothing_left_to_resume() {
+    let (_db, session) = open().await;
+    for (question, status) in [("When does the office close?", "answered"), ("Who wrote Hamlet?", "unknown")] {
+        let run = answer(&session, question, "local/extractive").await;
+        let recorded = session
+            .value(&format!(
+                "SELECT to_jsonb(r) FROM rag.runs r WHERE id = '{}' AND finished_at >= started_at
+                    AND role_oid = current_user::regrole AND latency_ms > 0",
+                run["run_id"].as_str().expect("a run id")
+            ))
+            .await;
+        let recorded: Value = serde_json::from_str(&recorded).expect("JSON");
+        assert_eq!((&recorded["status"], &recorded["outcome"]), (&json!(status), &json!(status)), "{recorded}");
+        for name in ["state", "state_version", "error", "error_sqlstate", "error_hint"] {
+            assert!(recorded[name].is_null(), "{name} of {recorded}");
+        }
+        assert_eq!(recorded["citations"], run["citations"]);
+    }
+}
+
+#[tokio::test]
+async fn a_run_under_way_is_recorded_with_a_state_to_resume_from() {
+    let (db, admin) = open().await;
+    let role = db.create_role("reader").await;
+    // A policy is asked while the run searches, and so sees it as it is then.
+    admin
+        .run(&format!(
+            "CREATE FUNCTION look() RETURNS boolean LANGUAGE plpgsql AS $$
+             DECLARE r record;
+             BEGIN
+               SELECT * INTO STRICT r FROM rag.runs;
+               RAISE NOTICE 'run %', jsonb_build_object('status', r.status, 'version', r.state_version,
+                 'rounds', r.state -> 'rounds', 'phase', r.state -> 'phase', 'answer', r.answer,
+                 'steps', (SELECT count(*) FROM rag.steps));
+               RETURN true;
+             END $$;
+             GRANT SELECT ON handbook TO {role}; ALTER TABLE handbook ENABLE ROW LEVEL SECURITY;
+             CREATE POLICY look ON handbook USING (look())"
+        ))
+        .await;
+    let reader = db.connect_as(&role).await;
+    answer(&reader, "When does the office close?", "fake/chat").await;
+    let notices = reader.notices();
+    let seen = notices.iter().find_map(|n| n.message().strip_prefix("run ")).expect("a notice");
+    let seen: Value = serde_json::from_str(seen).expect("JSON");
+    assert_eq!(
+        (&seen["status"], &seen["version"], &seen["rounds"], &seen["steps"], &seen["answer"]),
+        (&json!("running"), &json!(1), &json!(1), &json!(1), &Value::Null),
+        "{seen}"
+    );
+    assert_eq!(seen["phase"]["calling"]["calls"][0]["search"]["collection"], "handbook", "{seen}");
+}
+
+#[tokio::test]
+async fn a_renamed_role_keeps_its_runs_and_a_new_role_of_its_name_gets_none() {
+    let (db, admin) = open().await;
+    let role = db.create_role("Reader \"x\"").await;
+    let (name, renamed) = (quote(&role), quote(&format!("{role} renamed")));
+    admin.run(&format!("GRANT SELECT ON handbook TO {name}")).await;
+    let ask = "SELECT rag.ask('When does the office close?', chat_model => 'fake/chat')";
+    let counts = "SELECT (SELECT count(*) FROM rag.runs) || ' ' || (SELECT count(*) FROM rag.steps)";
+    db.connect_as(&role).await.run(ask).await;
+    admin.run(&format!("ALTER ROLE {name} RENAME TO {renamed}; CREATE ROLE {name} LOGIN")).await;
+    let (old, new) = (db.connect_as(&format!("{role} renamed")).await, db.connect_as(&role).await);
+    assert_eq!(old.value(counts).await, "1 4", "the renamed role sees its run");
+    assert_eq!(new.value(counts).await, "0 0", "the new role of the name does not");
+    new.run("DELETE FROM rag.runs; DELETE FROM rag.steps").await;
+    assert_eq!(old.value(counts).await, "1 4");
+    drop((old, new));
+    // Dropped and created anew, under the old name and under the newer one.
+    admin.run(&format!("DROP OWNED BY {renamed}; DROP ROLE {renamed}; CREATE ROLE {renamed} LOGIN")).await;
+    assert_eq!(db.connect_as(&format!("{role} renamed")).await.value(counts).await, "0 0");
+    assert_eq!(admin.value(counts).await, "1 4", "a superuser still sees it");
+    admin.run(&format!("DROP ROLE {renamed}")).await;
+}
+
+#[tokio::test]
+async fn runs_restored_from_another_cluster_belong_to_the_role_of_their_name() {
+    let (db, admin) = Database::open().await;
+    let (ada, bob) = (db.create_role("ada").await, db.create_role("bob").await);
+    let oid_of = |role: &str| format!("'{role}'::regrole");
+    let elsewhere = [("cluster", "1")];
+    admin.run(&insert_run(1, &ada, &oid_of(&bob), &elsewhere)).await;
+    admin.run(&insert_run(2, "nobody_here", &oid_of(&bob), &elsewhere)).await;
+    // Of this cluster, under a name that ada had once; and that way replication brings rows, which fires few triggers.
+    admin.run(&insert_run(3, &bob, &oid_of(&ada), &[])).await;
+    admin
+        .run(&format!(
+            "SET session_replication_role = replica; {} RESET session_replication_role",
+            insert_run(4, &ada, &oid_of(&bob), &elsewhere)
+        ))
+        .await;
+    let questions = "SELECT question FROM rag.runs ORDER BY 1";
+    assert_eq!(db.connect_as(&ada).await.column(questions).await, ["question 1", "question 3", "question 4"]);
+    assert_eq!(db.connect_as(&bob).await.column(questions).await, Vec::<String>::new());
+    assert_eq!(admin.value("SELECT role_oid FROM rag.runs WHERE role = 'nobody_here'").await, "0");
+    let one_cluster = "SELECT count(DISTINCT cluster) || ' ' || bool_and(cluster = (pg_control_system()).system_identifier) FROM rag.runs";
+    assert_eq!(admin.value(one_cluster).await, "1 true");
+
+    // Restored into this cluster they keep their owners; a run whose name another role bears by now is not dumped.
+    admin.run("INSERT INTO rag.steps SELECT id, 1, 'model_call', 1, '{}', 0, 0 FROM rag.runs").await;
+    let mut dump = db.cluster.installation.program("pg_dump");
+    dump.args(["-U", "postgres", "-n", "rag", "-e", "pg_ragent", "--data-only", "-h"]);
+    dump.arg(db.cluster.socket_folder()).arg(&db.name);
+    let dump = stdout_of("pg_dump", dump.output().expect("pg_dump can be started"));
+    for (question, times) in [("question 1", 1), ("question 2", 1), ("question 3", 0), ("question 4", 1)] {
+        assert_eq!(dump.matches(question).count(), times, "{question} in {dump}");
+    }
+    assert_eq!(dump.matches("model_call").count(), 3, "steps go with their run: {dump}");
+}
+
+#[tokio::test]
+async fn unfinished_and_failed_runs_have_a_trace() {
+    let (_db, session) = Database::open().await;
+    let me = "current_user::regrole";
+    let failed = [
+        ("status", "'failed'"),
+        ("error", "'the provider is away'"),
+        ("error_sqlstate", "'08006'"),
+        ("error_hint", "'Ask again.'"),
+        ("finished_at", "now()"),
+    ];
+    session.run(&insert_run(1, "postgres", me, &[("state", "'{}'"), ("state_version", "1")])).await;
+    session.run(&insert_run(2, "postgres", me, &failed)).await;
+    session.run(&insert_run(3, "postgres", me, &[("status", "'awaiting_approval'")])).await;
+    session.run(&insert_run(4, "postgres", me, &[("status", "'cancelled'"), ("finished_at", "now()")])).await;
+    session
+        .run(
+            "INSERT INTO rag.steps SELECT id, 1, 'model_call', 1,
+                '{\"messages\": 2, \"tool_choice\": \"auto\", \"content\": \"Let me see.\", \"tool_calls\": [], \"truncated\": false}',
+                10, 1 FROM rag.runs",
+        )
+        .await;
+    for (id, words) in [
+        (1, "outcome   not finished\n"),
+        (2, "outcome   failed\n"),
+        (2, "error     the provider is away (SQLSTATE 08006)\nhint      Ask again.\n"),
+        (3, "outcome   waiting for approval\n"),
+        (4, "outcome   cancelled\n"),
+    ] {
+        let trace = session.value(&format!("SELECT rag.trace('00000000-0000-0000-0000-{id:012}')")).await;
+        assert!(trace.contains(words) && trace.contains("said \"Let me see.\""), "{trace}");
+    }
+    // What cannot be read is an error and no gap.
+    session.run("UPDATE rag.steps SET kind = 'dance' WHERE run_id = '00000000-0000-0000-0000-000000000001'").await;
+    let error = session.refusal("SELECT rag.trace('00000000-0000-0000-0000-000000000001')", "XX001").await;
+    assert!(error.message().contains("no step of kind \"dance\""), "{}", error.message());
+}
+
+#[tokio::test]
+async fn a_record_that_contradicts_itself_is_refused() {
+    let (_db, session) = Database::open().await;
+    for rest in [
+        &[("status", "'asleep'")][..],
+        &[("status", "'answered'"), ("finished_at", "now()")],
+        &[("status", "'failed'"), ("finished_at", "now()")],
+        &[("finished_at", "now()")],
+        &[("status", "'cancelled'")],
+        &[("state", "'{}'")],
+        &[("status", "'cancelled'"), ("finished_at", "now()"), ("state", "'{}'"), ("state_version", "1")],
+    ] {
+        session.error(&insert_run(1, "postgres", "10", rest), "23514").await;
+    }
+}
+
+#[tokio::test]
+async fn nobody_can_put_the_triggers_of_runs_on_a_table_of_their_own() {
+    let (db, admin) = open().await;
+    let role = db.create_role("climber").await;
+    admin.run(&format!("CREATE SCHEMA den AUTHORIZATION {role}")).await;
+    let climber = db.connect_as(&role).await;
+    climber.run("SELECT rag.ask('Hello!', chat_model => 'local/extractive')").await;
+    climber.run("CREATE TABLE den.t (id uuid)").await;
+    for function in ["rag_internal.forget_steps", "rag_internal.own_run"] {
+        let trigger = format!("CREATE TRIGGER go AFTER DELETE ON den.t FOR EACH ROW EXECUTE FUNCTION {function}()");
+        climber.error(&trigger, "42501").await;
+        let definer = format!("SELECT prosecdef FROM pg_proc WHERE oid = '{function}'::regproc");
+        assert_eq!(admin.value(&definer).await, "f", "{function}");
+    }
+    // What they are for still works with their caller's rights, whatever operators that role has made.
+    climber
+        .run(
+            "SET search_path = den, pg_catalog;
+             CREATE FUNCTION den.no(uuid, uuid) RETURNS boolean LANGUAGE sql AS 'SELECT false';
+             CREATE OPERATOR den.= (LEFTARG = uuid, RIGHTARG = uuid, FUNCTION = den.no);
+             DELETE FROM rag.runs",
+        )
+        .await;
+    assert_eq!(admin.value("SELECT (SELECT count(*) FROM rag.runs) + (SELECT count(*) FROM rag.steps)").await, "0");
 }
 
 #[tokio::test]

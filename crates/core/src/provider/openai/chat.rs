@@ -3,16 +3,22 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{ReplyError, join_url, message, parse_json};
+use super::OpenAi;
 use crate::model::{ChatReply, ChatRequest, Message, ToolCall, ToolChoice, ToolSpec, Usage};
+use crate::provider::reply::parse_json;
+use crate::provider::{Call, Chat, ReplyError, Settings, join_url, message};
 
-/// The URL of the chat endpoint below a base such as `https://api.openai.com/v1`.
-pub fn chat_url(base: &str) -> String {
-    join_url(base, "/chat/completions")
+impl Chat for OpenAi {
+    fn request(&self, settings: &Settings, model: &str, chat: &ChatRequest) -> Call {
+        Call { url: join_url(&settings.base_url, "/chat/completions"), body: body(model, chat) }
+    }
+
+    fn reply(&self, body: &[u8]) -> Result<ChatReply, ReplyError> {
+        read_reply(body)
+    }
 }
 
-/// The request body for one turn.
-pub fn chat_body(model: &str, r: &ChatRequest) -> Vec<u8> {
+fn body(model: &str, r: &ChatRequest) -> Vec<u8> {
     let mut body = json!({ "model": model, "messages": r.messages.iter().map(write_message).collect::<Vec<_>>() });
     if !r.tools.is_empty() {
         body["tools"] = r.tools.iter().map(write_tool).collect();
@@ -88,18 +94,17 @@ struct Assistant {
 /// are `call_1`, `call_2`, … by place); the older `function_call` is a tool call; unknown fields are ignored; a missing
 /// usage is zero; `finish_reason` "length" sets `truncated`.
 ///
-/// # Errors
-/// [`ReplyError`] for a body that is no JSON or is cut, an error in a success body, no choices, or a choice without a message.
-pub fn parse_chat(body: &[u8]) -> Result<ChatReply, ReplyError> {
+/// An error for a body that is no JSON or is cut, an error in a success body, no choices, or a choice without a message.
+fn read_reply(body: &[u8]) -> Result<ChatReply, ReplyError> {
     let reply: Reply = parse_json(body)?;
     let Some(choice) = reply.choices.and_then(|choices| choices.into_iter().next()) else {
         return Err(match reply.error {
             Some(error) if !error.is_null() => ReplyError::Reported(message::error_message(body)),
-            _ => ReplyError::NoChoices(message::excerpt(body, 120)),
+            _ => ReplyError::NoChoices(message::printable(body, 120)),
         });
     };
     let Some(message) = choice.message else {
-        return Err(ReplyError::Shape(format!("choice 0 has no message in {}", message::excerpt(body, 120))));
+        return Err(ReplyError::Shape(format!("choice 0 has no message in {}", message::printable(body, 120))));
     };
     let content = text_of(message.content.as_ref()).or_else(|| text_of(message.refusal.as_ref()));
     let mut tool_calls = read_calls(message.tool_calls.as_ref());
@@ -181,10 +186,17 @@ pub(super) fn usage(usage: Option<&Value>) -> Usage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::provider::openai::tests::settings;
 
     fn reply(message: Value) -> ChatReply {
         let body = json!({ "choices": [{ "index": 0, "message": message, "finish_reason": "stop" }] });
-        parse_chat(body.to_string().as_bytes()).unwrap()
+        OpenAi.reply(body.to_string().as_bytes()).unwrap()
+    }
+
+    fn sent(request: &ChatRequest) -> Value {
+        let call = OpenAi.request(&settings(&[]), "m", request);
+        assert_eq!(call.url, "http://h/v1/chat/completions");
+        serde_json::from_slice(&call.body).unwrap()
     }
 
     fn call(id: &str, name: &str, arguments: &str) -> ToolCall {
@@ -208,7 +220,7 @@ mod tests {
             tool_choice: ToolChoice::None,
             max_output_tokens: Some(99),
         };
-        let body: Value = serde_json::from_slice(&chat_body("m", &request)).unwrap();
+        let body = sent(&request);
         assert_eq!(
             body,
             json!({
@@ -234,7 +246,7 @@ mod tests {
     fn without_tools_no_tool_field_is_sent() {
         let request =
             ChatRequest { messages: vec![], tools: vec![], tool_choice: ToolChoice::Auto, max_output_tokens: None };
-        let body: Value = serde_json::from_slice(&chat_body("m", &request)).unwrap();
+        let body = sent(&request);
         assert_eq!(body, json!({"model": "m", "messages": []}));
     }
 
@@ -278,26 +290,26 @@ mod tests {
     #[test]
     fn length_is_truncated_and_usage_is_optional() {
         let body = br#"{"choices":[{"message":{"content":"x"},"finish_reason":"length"}],"usage":{"prompt_tokens":3,"completion_tokens":4.0}}"#;
-        let read = parse_chat(body).unwrap();
+        let read = OpenAi.reply(body).unwrap();
         assert!(read.truncated);
         assert_eq!(read.usage, Usage { input_tokens: 3, output_tokens: 4 });
         assert_eq!(reply(json!({"content": "x"})).usage, Usage::default());
         let null =
-            parse_chat(br#"{"choices":[{"message":{"content":"x"},"finish_reason":null}],"usage":null}"#).unwrap();
+            OpenAi.reply(br#"{"choices":[{"message":{"content":"x"},"finish_reason":null}],"usage":null}"#).unwrap();
         assert!(!null.truncated && null.usage == Usage::default());
     }
 
     #[test]
     fn a_reply_without_a_choice_is_an_error() {
         for body in ["{}", r#"{"choices":[]}"#, r#"{"choices":null,"error":null}"#] {
-            assert_eq!(parse_chat(body.as_bytes()).unwrap_err(), ReplyError::NoChoices(body.into()));
+            assert_eq!(OpenAi.reply(body.as_bytes()).unwrap_err(), ReplyError::NoChoices(body.into()));
         }
         assert_eq!(
-            parse_chat(br#"{"error":{"message":"busy"}}"#).unwrap_err().to_string(),
+            OpenAi.reply(br#"{"error":{"message":"busy"}}"#).unwrap_err().to_string(),
             "provider reported an error: busy"
         );
-        assert!(matches!(parse_chat(br#"{"choices":[{}]}"#), Err(ReplyError::Shape(_))));
-        assert!(matches!(parse_chat(b"<html>"), Err(ReplyError::NotJson { .. })));
-        assert!(matches!(parse_chat(br#"{"choices":[{"message":{"con"#), Err(ReplyError::Cut { .. })));
+        assert!(matches!(OpenAi.reply(br#"{"choices":[{}]}"#), Err(ReplyError::Shape(_))));
+        assert!(matches!(OpenAi.reply(b"<html>"), Err(ReplyError::NotJson { .. })));
+        assert!(matches!(OpenAi.reply(br#"{"choices":[{"message":{"con"#), Err(ReplyError::Cut { .. })));
     }
 }

@@ -3,17 +3,24 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{ReplyError, join_url, message, parse_json};
-use crate::model::Usage;
+use super::{OpenAi, SEND_DIMENSIONS};
+use crate::provider::reply::parse_json;
+use crate::provider::{Call, Embedded, Embeddings, ReplyError, Settings, join_url, message};
+use crate::text::shorten;
 
-/// The URL of the embeddings endpoint below a base such as `https://api.openai.com/v1`.
-pub fn embeddings_url(base: &str) -> String {
-    join_url(base, "/embeddings")
+impl Embeddings for OpenAi {
+    fn request(&self, settings: &Settings, model: &str, texts: &[&str], dimensions: Option<usize>) -> Call {
+        let sent = dimensions.filter(|_| settings.flag(&SEND_DIMENSIONS));
+        Call { url: join_url(&settings.base_url, "/embeddings"), body: body(model, texts, sent) }
+    }
+
+    fn reply(&self, body: &[u8], texts: usize, dimensions: Option<usize>) -> Result<Embedded, ReplyError> {
+        read_reply(body, texts, dimensions)
+    }
 }
 
-/// The request body for `inputs`, in their order. `dimensions` is sent only when given: many servers refuse it.
-pub fn embeddings_body(model: &str, inputs: &[&str], dimensions: Option<usize>) -> Vec<u8> {
-    let mut body = json!({ "model": model, "input": inputs, "encoding_format": "float" });
+fn body(model: &str, texts: &[&str], dimensions: Option<usize>) -> Vec<u8> {
+    let mut body = json!({ "model": model, "input": texts, "encoding_format": "float" });
     if let Some(dimensions) = dimensions {
         body["dimensions"] = dimensions.into();
     }
@@ -33,27 +40,20 @@ struct Item {
     embedding: Option<Vec<Option<f64>>>,
 }
 
-/// Reads the reply to a request of `items` texts: one vector a text, in the order of the texts whatever the order of the reply.
-///
-/// # Errors
-/// [`ReplyError`] for a body that is no JSON or is cut, a wrong count, a missing or repeated index, a length other than
+/// Reads the reply to a request of `texts` texts, in the order of the texts whatever the order of the reply. An error for a body that is no JSON or is cut, a wrong count, a missing or repeated index, a length other than
 /// `dimensions` (or, when that is `None`, other than the first one's), a number that is not finite as `f32`, a zero vector.
-pub fn parse_embeddings(
-    body: &[u8],
-    items: usize,
-    dimensions: Option<usize>,
-) -> Result<(Vec<Vec<f32>>, Usage), ReplyError> {
+fn read_reply(body: &[u8], texts: usize, dimensions: Option<usize>) -> Result<Embedded, ReplyError> {
     let reply: Reply = parse_json(body)?;
     let Some(data) = reply.data else {
         return Err(match reply.error {
             Some(_) => ReplyError::Reported(message::error_message(body)),
-            None => ReplyError::Shape(format!("no field \"data\" in {}", message::excerpt(body, 120))),
+            None => ReplyError::Shape(format!("no field \"data\" in {}", message::printable(body, 120))),
         });
     };
-    if data.len() != items {
-        return Err(ReplyError::Count { expected: items, got: data.len() });
+    if data.len() != texts {
+        return Err(ReplyError::Count { expected: texts, got: data.len() });
     }
-    let mut vectors: Vec<Option<Vec<f32>>> = vec![None; items];
+    let mut vectors: Vec<Option<Vec<f32>>> = vec![None; texts];
     let mut expected = dimensions;
     for (position, item) in data.into_iter().enumerate() {
         let index = place(position, item.index.as_ref(), &vectors)?;
@@ -67,7 +67,7 @@ pub fn parse_embeddings(
         vectors[index] = Some(finite(index, numbers)?);
     }
     // The count is right and no index is taken twice, so every place is filled.
-    Ok((vectors.into_iter().flatten().collect(), super::chat::usage(reply.usage.as_ref())))
+    Ok(Embedded { vectors: vectors.into_iter().flatten().collect(), usage: super::chat::usage(reply.usage.as_ref()) })
 }
 
 /// The index of the item at `position`, if it is one and still free.
@@ -79,7 +79,7 @@ fn place(position: usize, index: Option<&Value>, taken: &[Option<Vec<f32>>]) -> 
     match index.as_u64().and_then(|i| usize::try_from(i).ok()) {
         Some(i) if i < taken.len() && taken[i].is_none() => Ok(i),
         Some(i) if i < taken.len() => Err(wrong(format!("{i} again"))),
-        _ => Err(wrong(message::shorten(&index.to_string(), 40))),
+        _ => Err(wrong(shorten(&index.to_string(), 40))),
     }
 }
 
@@ -104,26 +104,37 @@ fn finite(index: usize, numbers: Vec<Option<f64>>) -> Result<Vec<f32>, ReplyErro
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Usage;
+    use crate::provider::openai::tests::settings;
 
-    fn error(body: &str, items: usize, dimensions: Option<usize>) -> String {
-        parse_embeddings(body.as_bytes(), items, dimensions).unwrap_err().to_string()
+    fn error(body: &str, texts: usize, dimensions: Option<usize>) -> String {
+        OpenAi.reply(body.as_bytes(), texts, dimensions).unwrap_err().to_string()
+    }
+
+    /// The body sent for `texts` to a server with these options.
+    fn sent(options: &[(&str, &str)], texts: &[&str], dimensions: Option<usize>) -> Value {
+        let call = OpenAi.request(&settings(options), "m", texts, dimensions);
+        assert_eq!(call.url, "http://h/v1/embeddings");
+        serde_json::from_slice(&call.body).unwrap()
     }
 
     #[test]
-    fn the_body_asks_for_floats_and_sends_dimensions_only_when_given() {
-        let body: Value = serde_json::from_slice(&embeddings_body("m", &["a\0\"", "é"], None)).unwrap();
-        assert_eq!(body, json!({"model": "m", "input": ["a\0\"", "é"], "encoding_format": "float"}));
-        let body: Value = serde_json::from_slice(&embeddings_body("m", &["a"], Some(8))).unwrap();
-        assert_eq!(body["dimensions"], 8);
+    fn the_body_asks_for_floats_and_sends_dimensions_only_where_the_server_takes_them() {
+        let plain = json!({"model": "m", "input": ["a\0\"", "é"], "encoding_format": "float"});
+        let (yes, no) = ([("send_dimensions", "on")], [("send_dimensions", "false")]);
+        assert_eq!(sent(&[], &["a\0\"", "é"], Some(8)), plain);
+        assert_eq!(sent(&no, &["a\0\"", "é"], Some(8)), plain);
+        assert_eq!(sent(&yes, &["a\0\"", "é"], None), plain);
+        assert_eq!(sent(&yes, &["a"], Some(8))["dimensions"], 8);
     }
 
     #[test]
     fn vectors_come_back_in_the_order_of_the_texts() {
         let body = br#"{"data":[{"index":1,"embedding":[3,4]},{"index":0,"embedding":[1,2e0]}],"usage":{"prompt_tokens":7,"total_tokens":7}}"#;
-        let (vectors, usage) = parse_embeddings(body, 2, Some(2)).unwrap();
+        let Embedded { vectors, usage } = OpenAi.reply(body, 2, Some(2)).unwrap();
         assert_eq!(vectors, [[1.0, 2.0], [3.0, 4.0]]);
         assert_eq!(usage, Usage { input_tokens: 7, output_tokens: 0 });
-        let (vectors, usage) = parse_embeddings(br#"{"data":[]}"#, 0, None).unwrap();
+        let Embedded { vectors, usage } = OpenAi.reply(br#"{"data":[]}"#, 0, None).unwrap();
         assert!(vectors.is_empty() && usage == Usage::default());
     }
 
@@ -190,8 +201,8 @@ mod tests {
     fn every_cut_of_a_reply_is_an_error() {
         let body = br#"{"data":[{"index":0,"embedding":[0.25,-1.5]}],"usage":{"prompt_tokens":7}}"#;
         for end in 0..body.len() {
-            assert!(parse_embeddings(&body[..end], 1, None).is_err(), "cut at {end}");
+            assert!(OpenAi.reply(&body[..end], 1, None).is_err(), "cut at {end}");
         }
-        assert!(parse_embeddings(body, 1, None).is_ok());
+        assert!(OpenAi.reply(body, 1, None).is_ok());
     }
 }

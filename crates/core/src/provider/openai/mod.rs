@@ -6,180 +6,97 @@
 
 mod chat;
 mod embeddings;
-mod message;
 
-pub use chat::{chat_body, chat_url, parse_chat};
-pub use embeddings::{embeddings_body, embeddings_url, parse_embeddings};
-pub use message::error_message;
+use super::options::*;
+use super::{Chat, Embeddings, HttpWire, Transport, Wire, bearer};
 
-use thiserror::Error;
+/// `api 'openai'`.
+pub struct OpenAi;
 
-/// Why a reply with a success status cannot be used. Every message names what was expected and what came.
-#[derive(Debug, Clone, PartialEq, Error)]
-#[non_exhaustive]
-pub enum ReplyError {
-    /// The body is no JSON at all, usually an HTML page of a proxy.
-    #[error("expected JSON, got {what}: {excerpt}")]
-    NotJson {
-        /// "an HTML page", "an empty body", "something else".
-        what: &'static str,
-        /// Printable beginning of the body.
-        excerpt: String,
-    },
-    /// The body begins as JSON and then breaks.
-    #[error("reply is broken JSON ({detail}), near: {excerpt}")]
-    BrokenJson {
-        /// The parser's words, with the place.
-        detail: String,
-        /// Printable text around the place.
-        excerpt: String,
-    },
-    /// The body ends too early.
-    #[error("reply was cut off after {bytes} bytes, near: {excerpt}")]
-    Cut {
-        /// Bytes received.
-        bytes: usize,
-        /// Printable end of the body.
-        excerpt: String,
-    },
-    /// JSON of another shape.
-    #[error("reply has an unexpected shape: {0}")]
-    Shape(String),
-    /// A success status, but the body is an error.
-    #[error("provider reported an error: {0}")]
-    Reported(String),
-    /// Too few or too many embeddings.
-    #[error("expected {expected} embeddings, got {got}")]
-    Count {
-        /// Texts sent.
-        expected: usize,
-        /// Embeddings received.
-        got: usize,
-    },
-    /// An embedding that answers no text, or one that another answered already.
-    #[error("embedding {position} has index {got}, expected each of 0 to {last} once")]
-    Index {
-        /// Place in the reply, from 0.
-        position: usize,
-        /// Its index, or "none".
-        got: String,
-        /// Highest index allowed.
-        last: usize,
-    },
-    /// An embedding of another length.
-    #[error("embedding {index} has {got} dimensions, expected {expected}")]
-    Dimension {
-        /// Index of the text.
-        index: usize,
-        /// Length expected.
-        expected: usize,
-        /// Length received.
-        got: usize,
-    },
-    /// A number that is none.
-    #[error("embedding {index} has {got} at position {position}, expected a finite number")]
-    Value {
-        /// Index of the text.
-        index: usize,
-        /// Place in the embedding, from 0.
-        position: usize,
-        /// What stands there.
-        got: String,
-    },
-    /// All zeros: its direction, and so its similarity to anything, is undefined.
-    #[error("embedding {index} is zero in all its {dimensions} dimensions, expected a direction")]
-    Zero {
-        /// Index of the text.
-        index: usize,
-        /// Length.
-        dimensions: usize,
-    },
-    /// No choice to read.
-    #[error("reply has no choices, expected one: {0}")]
-    NoChoices(String),
-}
+/// Whether the wanted length of embeddings is sent along: many servers refuse the field.
+const SEND_DIMENSIONS: OptionSpec = OptionSpec::of_server(
+    "send_dimensions",
+    OptionKind::Flag { default: false },
+    "whether the wanted length of embeddings is sent along",
+);
 
-/// Parses a body as JSON of type `T` and says what came when it is not.
-fn parse_json<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, ReplyError> {
-    let error = match serde_json::from_slice(body) {
-        Ok(value) => return Ok(value),
-        Err(error) => error,
-    };
-    let first = body.iter().find(|b| !b.is_ascii_whitespace());
-    match first {
-        None => {
-            return Err(ReplyError::NotJson { what: "an empty body", excerpt: "(nothing)".into() });
-        }
-        Some(b'<') => {
-            return Err(ReplyError::NotJson { what: "an HTML page", excerpt: message::html_excerpt(body) });
-        }
-        Some(b'{' | b'[') => {}
-        Some(_) => {
-            return Err(ReplyError::NotJson { what: "something else", excerpt: message::excerpt(body, 120) });
-        }
+impl Wire for OpenAi {
+    fn name(&self) -> &'static str {
+        "openai"
     }
-    Err(match error.classify() {
-        serde_json::error::Category::Data => ReplyError::Shape(message::shorten(&error.to_string(), 200)),
-        serde_json::error::Category::Eof => {
-            let from = body.len().saturating_sub(60);
-            ReplyError::Cut { bytes: body.len(), excerpt: message::excerpt(&body[from..], 60) }
-        }
-        _ => {
-            let at = offset_of(body, error.line(), error.column());
-            let from = at.saturating_sub(40);
-            let to = (at + 20).min(body.len());
-            ReplyError::BrokenJson { detail: error.to_string(), excerpt: message::excerpt(&body[from..to], 60) }
-        }
-    })
-}
 
-/// Byte offset of a line and column as serde_json counts them (lines from 1, columns in bytes).
-fn offset_of(body: &[u8], line: usize, column: usize) -> usize {
-    let mut start = 0;
-    for _ in 1..line {
-        match body[start..].iter().position(|&b| b == b'\n') {
-            Some(end) => start += end + 1,
-            None => break,
-        }
+    fn description(&self) -> &'static str {
+        "any OpenAI-compatible server"
     }
-    (start + column).min(body.len())
+
+    fn options(&self) -> &'static [OptionSpec] {
+        &[
+            BASE_URL,
+            API_KEY,
+            API_KEY_ENV,
+            API_KEY_FILE,
+            TIMEOUT,
+            CONNECT_TIMEOUT,
+            MAX_RETRIES,
+            MAX_BATCH_ITEMS,
+            MAX_BATCH_TOKENS,
+            MAX_IN_FLIGHT,
+            MAX_RESPONSE_BYTES,
+            SEND_DIMENSIONS,
+        ]
+    }
+
+    fn transport(&self) -> Transport {
+        Transport::Http(&OpenAi)
+    }
 }
 
-/// `base` without trailing slashes, then `/path`; a base that already ends in the path stays.
-fn join_url(base: &str, path: &str) -> String {
-    let base = base.trim();
-    // A query (Azure's `?api-version=...`) stays behind the path.
-    let (base, query) = base.find('?').map_or((base, ""), |at| base.split_at(at));
-    let base = base.trim_end_matches('/');
-    if base.ends_with(path) { format!("{base}{query}") } else { format!("{base}{path}{query}") }
+impl HttpWire for OpenAi {
+    fn headers(&self, key: Option<&str>) -> Vec<(&'static str, String)> {
+        key.map(bearer).into_iter().collect()
+    }
+
+    fn chat(&self) -> Option<&dyn Chat> {
+        Some(self)
+    }
+
+    fn embeddings(&self) -> Option<&dyn Embeddings> {
+        Some(self)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::provider::{FailureKind, Settings};
 
-    #[test]
-    fn urls_tolerate_slashes_queries_and_the_full_path() {
-        for base in ["http://h/v1", "http://h/v1/", "http://h/v1//", " http://h/v1 ", "http://h/v1/embeddings"] {
-            assert_eq!(embeddings_url(base), "http://h/v1/embeddings");
-        }
-        assert_eq!(chat_url("http://h/v1/"), "http://h/v1/chat/completions");
-        assert_eq!(chat_url("http://h/d/?api-version=1"), "http://h/d/chat/completions?api-version=1");
+    /// The settings of a server with these options besides `api` and `base_url`.
+    pub fn settings(options: &[(&str, &str)]) -> Settings {
+        let all = [("api", "openai"), ("base_url", "http://h/v1/")].iter().chain(options);
+        Settings::read(&OpenAi, all.map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect()).unwrap()
     }
 
     #[test]
-    fn what_came_instead_of_json_is_said() {
-        let error = |body: &str| parse_json::<serde_json::Value>(body.as_bytes()).unwrap_err().to_string();
-        assert_eq!(error(""), "expected JSON, got an empty body: (nothing)");
-        assert_eq!(
-            error("<html><head><title>502 Bad\n Gateway</title></head><body>x</body></html>"),
-            "expected JSON, got an HTML page: 502 Bad Gateway"
-        );
-        assert_eq!(error("upstream timed out"), "expected JSON, got something else: upstream timed out");
-        assert!(
-            error("{\"data\":[{\"embedding\":[0.1,0.").starts_with("reply was cut off after 29 bytes, near: {\"data\"")
-        );
-        let nan = error("{\"data\":\n [{\"embedding\":[0.1, NaN]}]}");
-        assert!(nan.contains("line 2") && nan.contains("NaN"), "{nan}");
+    fn a_key_is_sent_as_a_bearer_token_and_none_sends_no_header() {
+        assert_eq!(OpenAi.headers(Some("sk-x")), [("authorization", "Bearer sk-x".to_owned())]);
+        assert!(OpenAi.headers(None).is_empty());
+    }
+
+    #[test]
+    fn a_failed_reply_gives_its_kind_and_the_servers_words() {
+        for (status, body, kind, words) in [
+            (401, r#"{"error":{"message":"bad key"}}"#, FailureKind::Auth, "bad key"),
+            (429, r#"{"error":"slow down"}"#, FailureKind::RateLimited, "slow down"),
+            (502, "<title>Bad Gateway</title>", FailureKind::Unavailable, "Bad Gateway"),
+        ] {
+            assert_eq!(OpenAi.failure(status, body.as_bytes()), (kind, words.to_owned()));
+        }
+    }
+
+    #[test]
+    fn it_offers_chat_and_embeddings_and_no_more() {
+        assert!(OpenAi.embeddings().is_some() && OpenAi.rerank().is_none());
+        let chat = OpenAi.chat().unwrap();
+        assert!(chat.streaming().is_none() && chat.structured_output().is_none());
     }
 }

@@ -1,66 +1,47 @@
-//! Cutting a row's text into chunks that fit an embedding model.
+//! The chunker `prose`: stretches of a text as it stands, cut where a reader would cut them.
 //!
-//! A chunk is a stretch of the text as it stands. It ends, in this order of preference, between paragraphs (blank lines),
-//! between sentences, between words, and only in an unbroken run longer than a whole chunk within one, between two
-//! characters as a reader sees them (grapheme clusters). A heading is not left alone at the end of a chunk. The next chunk
-//! may begin with the last whole sentences of the one before (the overlap), so that what refers back can be understood.
+//! A chunk ends, in this order of preference, between paragraphs (blank lines), between sentences, between words, and only in
+//! an unbroken run longer than a whole chunk within one, between two characters as a reader sees them (grapheme clusters). A
+//! heading is not left alone at the end of a chunk. The next chunk may begin with the last whole sentences of the one before
+//! (the overlap), so that what refers back can be understood.
 //!
-//! Length is counted by a function that the caller passes, usually an embedding model's tokeniser. It is called about once
-//! for each sentence and once for each chunk, whatever the text looks like: counting is the expensive part.
-//!
-//! ```
-//! use ragent_core::ingest::chunk::{ChunkOptions, split};
-//! let words = |text: &str| text.split_whitespace().count();
-//! let chunks = split("One two three. Four five.\n\nSix seven.", &ChunkOptions { max_tokens: 5, overlap_tokens: 2 }, &words);
-//! let texts: Vec<&str> = chunks.iter().map(|c| c.text.as_str()).collect();
-//! assert_eq!(texts, ["One two three. Four five.", "Four five.\n\nSix seven."]);
-//! ```
+//! Tokens are counted about once for each sentence and once for each chunk, whatever the text looks like: counting is the
+//! expensive part.
 
 use std::ops::Range;
 
 use unicode_segmentation::GraphemeCursor;
 
+use super::{Chunk, ChunkOptions, Chunker};
 use crate::text::sentences;
 
-/// How large chunks are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ChunkOptions {
-    /// Most tokens of a chunk; 0 is taken as 1.
-    pub max_tokens: usize,
-    /// Most tokens of whole sentences repeated at the beginning of the next chunk; more than half of `max_tokens` is
-    /// taken as half.
-    pub overlap_tokens: usize,
-}
+/// See the module.
+pub struct Prose;
 
-/// A piece of a text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Chunk {
-    /// The piece; never blank, trimmed.
-    pub text: String,
-    /// Its length in tokens, as the counting function says.
-    pub tokens: usize,
-}
-
-/// Splits `text` into chunks of at most `o.max_tokens` tokens each, counted by `count`; none for blank text.
-///
-/// Every character of the text that is no white space stands in some chunk, in order; NUL is taken as white space, line
-/// ends become `\n`, and long runs of blanks are shortened. Only a single character that alone has more tokens than allowed
-/// makes a longer chunk. The same arguments give the same chunks.
-pub fn split(text: &str, o: &ChunkOptions, count: &dyn Fn(&str) -> usize) -> Vec<Chunk> {
-    let text = tidy(text);
-    let max = o.max_tokens.max(1);
-    let overlap = o.overlap_tokens.min(max / 2);
-    let units = units(&text, max, count);
-    let mut chunks = Vec::new();
-    // Units before `fresh` stand in a chunk already; those from `first` on are repeated as overlap.
-    let (mut first, mut fresh) = (0, 0);
-    while fresh < units.len() {
-        let (begin, end, tokens) = fill(&text, &units, first, fresh, max, count);
-        chunks.push(Chunk { text: text[units[begin].range.start..units[end - 1].range.end].to_owned(), tokens });
-        fresh = end;
-        first = overlap_start(&units, begin, end, overlap);
+impl Chunker for Prose {
+    fn name(&self) -> &'static str {
+        "prose"
     }
-    chunks
+
+    /// Every character of the text that is no white space stands in some chunk, in order; NUL is taken as white space, line
+    /// ends become `\n`, and long runs of blanks are shortened. Only a single character that alone has more tokens than
+    /// allowed makes a longer chunk.
+    fn split(&self, text: &str, options: &ChunkOptions, count: &dyn Fn(&str) -> usize) -> Vec<Chunk> {
+        let text = tidy(text);
+        let max = options.max_tokens.max(1);
+        let overlap = options.overlap_tokens.min(max / 2);
+        let units = units(&text, max, count);
+        let mut chunks = Vec::new();
+        // Units before `fresh` stand in a chunk already; those from `first` on are repeated as overlap.
+        let (mut first, mut fresh) = (0, 0);
+        while fresh < units.len() {
+            let (begin, end, tokens) = fill(&text, &units, first, fresh, max, count);
+            chunks.push(Chunk { text: text[units[begin].range.start..units[end - 1].range.end].to_owned(), tokens });
+            fresh = end;
+            first = overlap_start(&units, begin, end, overlap);
+        }
+        chunks
+    }
 }
 
 /// A stretch that is not divided further.
@@ -277,56 +258,12 @@ fn overlap_start(units: &[Unit], begin: usize, end: usize, overlap: usize) -> us
     first
 }
 
-/// About how many tokens a text has, for models whose tokeniser is not at hand; rather too many than too few.
-/// Words of ASCII letters count one token for each four letters begun, digits one for each three, letters of other alphabets one
-/// for two, ideographs, other characters and punctuation one each.
-///
-/// ```
-/// use ragent_core::ingest::chunk::approximate_tokens;
-/// assert_eq!(approximate_tokens("A short sentence."), 6);
-/// ```
-pub fn approximate_tokens(text: &str) -> usize {
-    #[derive(Clone, Copy, PartialEq)]
-    enum Kind {
-        Letter,
-        Digit,
-        Alphabet,
-    }
-    let mut tokens = 0;
-    let mut run: Option<(Kind, usize)> = None;
-    for c in text.chars() {
-        let kind = match c {
-            'a'..='z' | 'A'..='Z' => Some(Kind::Letter),
-            '0'..='9' => Some(Kind::Digit),
-            // Alphabets (Latin supplements, Greek, Cyrillic, Hebrew, Arabic, Indic) lie below the ideographs.
-            c if c.is_alphanumeric() && (c as u32) < 0x1100 => Some(Kind::Alphabet),
-            _ => None,
-        };
-        let Some(kind) = kind else {
-            tokens += usize::from(!c.is_whitespace());
-            run = None;
-            continue;
-        };
-        let length = match run {
-            Some((previous, length)) if previous == kind => length + 1,
-            _ => 1,
-        };
-        run = Some((kind, length));
-        let per_token = match kind {
-            Kind::Letter => 4,
-            Kind::Digit => 3,
-            Kind::Alphabet => 2,
-        };
-        tokens += usize::from(length % per_token == 1);
-    }
-    tokens
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
 
     use super::*;
+    use crate::ingest::chunk::approximate_tokens;
 
     type Counter<'a> = &'a dyn Fn(&str) -> usize;
 
@@ -339,7 +276,7 @@ mod tests {
     }
 
     fn texts(text: &str, max_tokens: usize, overlap_tokens: usize) -> Vec<String> {
-        split(text, &ChunkOptions { max_tokens, overlap_tokens }, &words).into_iter().map(|c| c.text).collect()
+        Prose.split(text, &ChunkOptions { max_tokens, overlap_tokens }, &words).into_iter().map(|c| c.text).collect()
     }
 
     fn visible(text: &str) -> Vec<char> {
@@ -409,7 +346,7 @@ mod tests {
     #[test]
     fn a_giant_sentence_is_cut_between_words() {
         let text = (0..100).map(|i| format!("w{i}")).collect::<Vec<_>>().join(" ");
-        let chunks = split(&text, &ChunkOptions { max_tokens: 8, overlap_tokens: 2 }, &words);
+        let chunks = Prose.split(&text, &ChunkOptions { max_tokens: 8, overlap_tokens: 2 }, &words);
         assert_complete(&text, &chunks);
         assert!(chunks.iter().all(|c| c.tokens <= 8));
         assert!(chunks.iter().flat_map(|c| c.text.split(' ')).all(|w| w.starts_with('w')), "{chunks:?}");
@@ -420,7 +357,7 @@ mod tests {
     fn an_unbroken_run_is_cut_between_graphemes() {
         let family = "👨‍👩‍👧‍👦";
         let text = family.repeat(200) + &"e\u{301}".repeat(300);
-        let chunks = split(&text, &ChunkOptions { max_tokens: 20, overlap_tokens: 5 }, &chars);
+        let chunks = Prose.split(&text, &ChunkOptions { max_tokens: 20, overlap_tokens: 5 }, &chars);
         assert_complete(&text, &chunks);
         for chunk in &chunks {
             assert!(chunk.tokens <= 20);
@@ -431,7 +368,7 @@ mod tests {
     #[test]
     fn a_single_character_longer_than_a_chunk_stands_alone() {
         let bytes = |text: &str| text.len();
-        let chunks = split("日本a", &ChunkOptions { max_tokens: 1, overlap_tokens: 0 }, &bytes);
+        let chunks = Prose.split("日本a", &ChunkOptions { max_tokens: 1, overlap_tokens: 0 }, &bytes);
         assert_eq!(
             chunks.iter().map(|c| (c.text.as_str(), c.tokens)).collect::<Vec<_>>(),
             [("日", 3), ("本", 3), ("a", 1)]
@@ -443,7 +380,7 @@ mod tests {
         // Each blank and line break is a token too, as in byte-level tokenisers.
         let with_blanks = |text: &str| text.split_whitespace().count() + text.matches([' ', '\n']).count();
         let text = "Aa. Bb. Cc.\n\nDd. Ee. Ff. Gg. Hh.";
-        let chunks = split(text, &ChunkOptions { max_tokens: 5, overlap_tokens: 2 }, &with_blanks);
+        let chunks = Prose.split(text, &ChunkOptions { max_tokens: 5, overlap_tokens: 2 }, &with_blanks);
         assert!(chunks.iter().all(|c| c.tokens <= 5 && c.tokens == with_blanks(&c.text)), "{chunks:?}");
         assert_covered(text, &chunks);
     }
@@ -509,12 +446,12 @@ mod tests {
             let overlap_tokens = if case % 3 == 0 { 0 } else { random.below(40) };
             let o = ChunkOptions { max_tokens: random.below(30), overlap_tokens };
             let (name, count) = counters[case % 4];
-            let chunks = split(&text, &o, count);
+            let chunks = Prose.split(&text, &o, count);
             assert_covered(&text, &chunks);
             if overlap_tokens == 0 {
                 assert_complete(&text, &chunks);
             }
-            assert_eq!(chunks, split(&text, &o, count));
+            assert_eq!(chunks, Prose.split(&text, &o, count));
             for chunk in &chunks {
                 let fits = chunk.tokens <= o.max_tokens.max(1) || chunk.text.chars().count() == 1;
                 assert!(fits && chunk.tokens == count(&chunk.text), "{name} {o:?} {chunk:?} of {text:?}");
@@ -543,7 +480,7 @@ mod tests {
                 calls.set(calls.get() + 1);
                 approximate_tokens(t)
             };
-            let chunks = split(&text, &ChunkOptions { max_tokens: 400, overlap_tokens: 0 }, &count);
+            let chunks = Prose.split(&text, &ChunkOptions { max_tokens: 400, overlap_tokens: 0 }, &count);
             let name: String = text.trim_start().chars().take(12).collect();
             assert_complete(&text, &chunks);
             assert!(chunks.len() > 100, "{name}: {} chunks", chunks.len());
@@ -554,16 +491,5 @@ mod tests {
                 calls.get()
             );
         }
-    }
-
-    #[test]
-    fn approximation_counts_each_script_by_its_kind() {
-        assert_eq!(approximate_tokens(""), 0);
-        assert_eq!(approximate_tokens(" \n"), 0);
-        assert_eq!(approximate_tokens("word words"), 3);
-        assert_eq!(approximate_tokens("1234567"), 3);
-        assert_eq!(approximate_tokens("日本語"), 3);
-        assert_eq!(approximate_tokens("привет"), 3);
-        assert_eq!(approximate_tokens("a+b"), 3);
     }
 }

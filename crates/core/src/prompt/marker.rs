@@ -6,8 +6,8 @@
 use std::ops::Range;
 
 /// A marker and the numbers it names.
-#[derive(Debug, PartialEq)]
-pub(super) struct Marker {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Marker {
     /// Where it stands.
     pub range: Range<usize>,
     /// The numbers, in its order, without repetitions.
@@ -15,15 +15,17 @@ pub(super) struct Marker {
 }
 
 /// The markers of `text`, in order.
-pub(super) fn find(text: &str) -> Vec<Marker> {
-    let code = code_spans(text);
+pub fn find(text: &str) -> Vec<Marker> {
+    let mut code = code_spans(text).into_iter().peekable();
     let mut markers: Vec<Marker> = Vec::new();
     // End of the last bracket with numbers that was taken for code.
     let mut subscript_end = usize::MAX;
     let mut at = 0;
     while let Some(offset) = text[at..].find(['[', '【']) {
         let start = at + offset;
-        if let Some(span) = code.iter().find(|span| span.contains(&start)) {
+        // Spans come in order, as brackets do.
+        while code.next_if(|span| span.end <= start).is_some() {}
+        if let Some(span) = code.peek().filter(|span| span.contains(&start)) {
             at = span.end;
             continue;
         }
@@ -42,7 +44,7 @@ pub(super) fn find(text: &str) -> Vec<Marker> {
 }
 
 /// `text` without its markers and the blanks before them.
-pub(crate) fn without_markers(text: &str) -> String {
+pub fn without_markers(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
     for marker in find(text) {
@@ -55,7 +57,7 @@ pub(crate) fn without_markers(text: &str) -> String {
 }
 
 /// Takes the blank off the end of `out` that stood before a marker which is left out, unless a word follows at once.
-pub(super) fn drop_blank(out: &mut String, rest: &str) {
+pub fn drop_blank(out: &mut String, rest: &str) {
     if rest.chars().next().is_none_or(|c| c.is_whitespace() || ".,;:!?)".contains(c)) {
         out.truncate(out.trim_end_matches([' ', '\u{a0}']).len());
     }
@@ -117,8 +119,7 @@ fn code_spans(text: &str) -> Vec<Range<usize>> {
     let mut unclosed = std::collections::HashSet::new();
     while i < runs.len() {
         let (start, length) = runs[i];
-        let line_start = text[..start].rfind('\n').map_or(0, |n| n + 1);
-        let fence = length >= 3 && text[line_start..start].trim().is_empty();
+        let fence = length >= 3 && begins_line(&text[..start]);
         let partner = if unclosed.contains(&length) {
             None
         } else {
@@ -141,6 +142,12 @@ fn code_spans(text: &str) -> Vec<Range<usize>> {
         }
     }
     spans
+}
+
+/// Whether nothing but blanks stands between the last line break of `before` and its end.
+fn begins_line(before: &str) -> bool {
+    let rest = before.trim_end_matches(|c: char| c != '\n' && c.is_whitespace());
+    rest.is_empty() || rest.ends_with('\n')
 }
 
 #[cfg(test)]
@@ -195,7 +202,13 @@ mod tests {
 
     #[test]
     fn long_texts_of_brackets_and_ticks_take_no_square_of_time() {
-        for text in ["[".repeat(500_000), "`a ``b ".repeat(50_000) + "`", "[1]".repeat(100_000)] {
+        for text in [
+            "[".repeat(500_000),
+            "`a ``b ".repeat(50_000) + "`",
+            "[1]".repeat(100_000),
+            "`a` [1] ".repeat(30_000),
+            "a``` ".repeat(50_000),
+        ] {
             find(&text);
         }
         let many: String = (1..700).map(|n| "`".repeat(n) + "a").collect();

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::text::shorten;
+
 /// The longest message [`error_message`] gives, in characters.
 const MAX_CHARS: usize = 300;
 
@@ -11,17 +13,17 @@ const MAX_CHARS: usize = 300;
 /// `{"errors":[…]}` and lists of any of them (Gemini).
 ///
 /// ```
-/// use ragent_core::provider::openai::error_message;
+/// use ragent_core::provider::error_message;
 /// assert_eq!(error_message(br#"{"error":{"message":"no such model","code":404}}"#), "no such model");
 /// ```
 pub fn error_message(body: &[u8]) -> String {
     match serde_json::from_slice::<Value>(body) {
         Ok(value) => match words(&value, 0) {
-            Some(words) => excerpt(words.as_bytes(), MAX_CHARS),
-            None => excerpt(body, MAX_CHARS),
+            Some(words) => printable(words.as_bytes(), MAX_CHARS),
+            None => printable(body, MAX_CHARS),
         },
         Err(_) if body.trim_ascii_start().starts_with(b"<") => html_excerpt(body),
-        Err(_) => excerpt(body, MAX_CHARS),
+        Err(_) => printable(body, MAX_CHARS),
     }
 }
 
@@ -41,7 +43,7 @@ fn words(value: &Value, depth: u8) -> Option<String> {
 }
 
 /// Title of an HTML page, else its text without tags.
-pub(super) fn html_excerpt(body: &[u8]) -> String {
+pub fn html_excerpt(body: &[u8]) -> String {
     let page = String::from_utf8_lossy(&body[..body.len().min(8192)]).into_owned();
     // ASCII lower-casing keeps byte offsets.
     let lower = page.to_ascii_lowercase();
@@ -51,8 +53,8 @@ pub(super) fn html_excerpt(body: &[u8]) -> String {
         Some(&page[start..end])
     });
     match title {
-        Some(title) if !title.trim().is_empty() => excerpt(title.as_bytes(), 120),
-        _ => excerpt(strip_tags(&page).as_bytes(), 120),
+        Some(title) if !title.trim().is_empty() => printable(title.as_bytes(), 120),
+        _ => printable(strip_tags(&page).as_bytes(), 120),
     }
 }
 
@@ -74,7 +76,7 @@ fn strip_tags(page: &str) -> String {
 }
 
 /// One printable line of at most `max` characters: white space collapsed, control characters and bytes that are no UTF-8 shown as `?`.
-pub(super) fn excerpt(body: &[u8], max: usize) -> String {
+pub fn printable(body: &[u8], max: usize) -> String {
     // A character has at most four bytes, and collapsing only shortens; white space beyond this is not worth reading.
     let head = &body[..body.len().min(max.saturating_mul(16))];
     let text = String::from_utf8_lossy(head);
@@ -82,16 +84,6 @@ pub(super) fn excerpt(body: &[u8], max: usize) -> String {
     let line: String =
         line.chars().map(|c| if c.is_control() || c == char::REPLACEMENT_CHARACTER { '?' } else { c }).collect();
     if line.is_empty() { "(nothing)".into() } else { shorten(&line, max) }
-}
-
-/// `text` if it has at most `max` characters, else its beginning and an ellipsis, `max` characters together.
-pub(super) fn shorten(text: &str, max: usize) -> String {
-    if text.chars().count() <= max {
-        return text.to_owned();
-    }
-    let mut out: String = text.chars().take(max.saturating_sub(1)).collect();
-    out.push('…');
-    out
 }
 
 #[cfg(test)]

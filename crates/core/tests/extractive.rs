@@ -4,12 +4,13 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::json;
 
-use crate::agent::{
-    Agent, Answer, Decision, Effect, Hit, Input, Limits, Outcome, SearchCall, SearchResult, SearchTool,
+use ragent_core::agent::{
+    Answer, Call, Decision, Effect, Hit, Input, Outcome, Run, RunRequest, SearchCall, SearchResult, SearchTool,
 };
-use crate::model::{ChatReply, ChatRequest, Message, ToolChoice};
-use crate::prompt::DONT_KNOW;
-use crate::text::terms;
+use ragent_core::extractive;
+use ragent_core::model::{ChatReply, ChatRequest, Message, ToolChoice};
+use ragent_core::prompt::instructions::DONT_KNOW;
+use ragent_core::text::{normalise, terms};
 
 /// Chunks with a BM25 search (Robertson and Zaragoza 2009, k1 = 1.2, b = 0.75).
 struct Library {
@@ -18,7 +19,7 @@ struct Library {
 
 impl Library {
     fn manual() -> Library {
-        let chunks = include_str!("../../tests/data/manual.jsonl")
+        let chunks = include_str!("data/manual.jsonl")
             .lines()
             .map(|line| {
                 let row: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -74,23 +75,25 @@ impl Library {
     /// Runs the whole loop.
     fn ask(&self, question: &str) -> (Answer, Vec<SearchCall>) {
         let tool = SearchTool { collection: "manual".into(), description: "The PostgreSQL manual".into() };
-        let mut agent = Agent::new(question, vec![tool], Limits::default());
+        let mut run = Run::new(RunRequest::new(question, "local/extractive", vec![tool.into()]));
         let mut searched = Vec::new();
-        let mut effect = agent.next(Input::Start);
+        let mut effect = run.next(Input::Start);
         loop {
             effect = match effect {
-                Effect::CallModel(request) => {
-                    let reply = super::reply(&request);
-                    assert_eq!(reply, super::reply(&request), "the same request gives the same reply");
+                Effect::CallModel(call) => {
+                    let request = call.request;
+                    let reply = extractive::reply(&request);
+                    assert_eq!(reply, extractive::reply(&request), "the same request gives the same reply");
                     if request.tool_choice == ToolChoice::None {
                         assert!(reply.tool_calls.is_empty(), "tools are forbidden");
                     }
-                    agent.next(Input::Model(reply))
+                    run.next(Input::Model(reply))
                 }
-                Effect::Search(calls) => {
-                    let results = calls.iter().map(|call| self.search(call)).collect();
+                Effect::Call(calls) => {
+                    let calls: Vec<SearchCall> = calls.into_iter().map(|Call::Search(call)| call).collect();
+                    let results = calls.iter().map(|call| self.search(call).into()).collect();
                     searched.extend(calls);
-                    agent.next(Input::Searched(results))
+                    run.next(Input::Called(results))
                 }
                 Effect::Done(answer) => return (answer, searched),
             }
@@ -168,20 +171,20 @@ fn small_talk_is_answered_without_a_search_and_honestly() {
 fn parts_are_searched_together_and_no_query_twice() {
     let (answer, searched) = Library::manual().ask("What does VACUUM do and how many colours has the moon?");
     assert!(searched.len() >= 3 && answer.searches <= 6, "{searched:?}");
-    let queries: HashSet<String> = searched.iter().map(|c| crate::text::normalise(&c.query)).collect();
+    let queries: HashSet<String> = searched.iter().map(|c| normalise(&c.query)).collect();
     assert_eq!(queries.len(), searched.len(), "{searched:?}");
     // The part that is not in the manual is named, the other answered.
     assert!(answer.text.contains("reclaims storage") && answer.text.contains("colours"), "{}", answer.text);
 }
 
 fn request(question: &str, tools: Vec<(&str, &str)>, choice: ToolChoice) -> ChatRequest {
-    let tools = tools
-        .into_iter()
-        .map(|(collection, description)| SearchTool { collection: collection.into(), description: description.into() });
-    let mut agent = Agent::new(question, tools.collect(), Limits::default());
-    let Effect::CallModel(mut request) = agent.next(Input::Start) else { panic!("a run begins with the model") };
-    request.tool_choice = choice;
-    request
+    let tools = tools.into_iter().map(|(collection, description)| {
+        SearchTool { collection: collection.into(), description: description.into() }.into()
+    });
+    let mut run = Run::new(RunRequest::new(question, "local/extractive", tools.collect()));
+    let Effect::CallModel(mut call) = run.next(Input::Start) else { panic!("a run begins with the model") };
+    call.request.tool_choice = choice;
+    call.request
 }
 
 fn tools_called(reply: &ChatReply) -> Vec<&str> {
@@ -193,9 +196,9 @@ fn tools_called(reply: &ChatReply) -> Vec<&str> {
 #[test]
 fn a_collection_that_the_question_names_is_preferred() {
     let tools = || vec![("handbook", "How we work."), ("tickets", "Support tickets of customers.")];
-    let named = super::reply(&request("What does the handbook say about holidays?", tools(), ToolChoice::Auto));
+    let named = extractive::reply(&request("What does the handbook say about holidays?", tools(), ToolChoice::Auto));
     assert_eq!(tools_called(&named), ["search_handbook"]);
-    let described = super::reply(&request("Which customers wait longest?", tools(), ToolChoice::Auto));
+    let described = extractive::reply(&request("Which customers wait longest?", tools(), ToolChoice::Auto));
     assert_eq!(described.tool_calls[0].name, "search_tickets");
     assert_eq!(tools_called(&described).iter().collect::<HashSet<_>>().len(), 2);
 }
@@ -206,7 +209,7 @@ fn without_tools_it_says_that_it_does_not_know() {
         request("What is VACUUM?", vec![], ToolChoice::None),
         request("What is VACUUM?", vec![("m", "")], ToolChoice::None),
     ] {
-        let reply = super::reply(&request);
+        let reply = extractive::reply(&request);
         assert_eq!((reply.content.as_deref(), reply.tool_calls.len()), (Some(DONT_KNOW), 0));
     }
 }
@@ -216,15 +219,15 @@ fn odd_requests_do_not_break_it() {
     for question in
         ["", "?", "and and and?", "\0\u{1b}", "что такое индекс?", "what", &"why ".repeat(5000), "[1] [2]", "`"]
     {
-        let reply = super::reply(&request(question, vec![("manual", "The manual")], ToolChoice::Auto));
+        let reply = extractive::reply(&request(question, vec![("manual", "The manual")], ToolChoice::Auto));
         assert!(reply.content.is_some() || !reply.tool_calls.is_empty(), "{question:?}");
     }
     let page: String = (0..100_000).map(|i| format!("word{i} ")).collect();
-    let reply = super::reply(&request(&page, vec![("manual", "")], ToolChoice::Auto));
+    let reply = extractive::reply(&request(&page, vec![("manual", "")], ToolChoice::Auto));
     assert!(reply.tool_calls.iter().all(|c| c.arguments.chars().count() < 1_200));
     let mut foreign = request("What is VACUUM?", vec![("manual", "")], ToolChoice::Auto);
     foreign.messages.push(Message::Tool { call_id: "x".into(), content: "not our format".into() });
-    assert!(!super::reply(&foreign).tool_calls.is_empty());
+    assert!(!extractive::reply(&foreign).tool_calls.is_empty());
 }
 
 #[test]

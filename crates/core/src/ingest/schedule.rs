@@ -1,0 +1,313 @@
+//! Which collection is served next, how many of its rows, and what has to wait for how long.
+//!
+//! A worker's memory between its turns. It is a matter of pace only: what is under way is written in the queue, and a worker
+//! that begins with an empty schedule does the same work.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use crate::provider::backoff;
+
+/// For how long a worker claims rows; it renews its claim while it is at work on them.
+pub const LEASE: Duration = Duration::from_secs(120);
+/// How often that is.
+pub const RENEW_EVERY: Duration = Duration::from_secs(40);
+/// Most rows of one job.
+pub const MAX_ROWS: usize = 1000;
+
+/// Rows of a collection's first job, before it is known how many chunks its rows have.
+const FIRST_ROWS: usize = 16;
+/// Shortest wait for a postponed entry.
+const SHORTEST_WAIT: Duration = Duration::from_millis(50);
+/// Where transactions can be prepared, rows may come without a commit that wakes anybody.
+const LOOK_FOR_PREPARED: Duration = Duration::from_secs(1);
+/// While something is in the queue that cannot be done now, its state is looked at so often at least.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
+/// A server and the role (its OID) it is asked as: limits and failures of one key are not another's.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Account {
+    /// Name of the server.
+    pub server: String,
+    /// OID of the role.
+    pub role: u32,
+}
+
+/// What a look at the queue showed when nothing could be started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Outlook {
+    /// When the first postponed entry is due.
+    pub retry: Option<Duration>,
+    /// Entries are left: for a server or a collection that pauses, or claimed by another worker.
+    pub left: bool,
+    /// Whether transactions can be prepared in this server.
+    pub prepared: bool,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Schedule {
+    collections: HashMap<i32, Collection>,
+    accounts: HashMap<Account, Server>,
+    last_served: i32,
+}
+
+/// How to take a collection's rows.
+#[derive(Debug)]
+struct Collection {
+    /// Rows for the next job.
+    rows: usize,
+    /// So many rows are taken one at a time, because one of them spoilt a job.
+    singly: usize,
+    /// Consecutive failures that were not a row's.
+    failures: u32,
+    paused_until: Option<Instant>,
+    /// The server it asks, once a job was read.
+    account: Option<Account>,
+}
+
+impl Default for Collection {
+    fn default() -> Self {
+        Self { rows: FIRST_ROWS, singly: 0, failures: 0, paused_until: None, account: None }
+    }
+}
+
+/// How a server fares that is asked as one role.
+#[derive(Debug, Default)]
+struct Server {
+    max_in_flight: usize,
+    failures: u32,
+    /// Consecutive replies that were no replies.
+    garbage: u32,
+    paused_until: Option<Instant>,
+}
+
+impl Schedule {
+    /// Collections with entries, in the order to serve them: one job each, beginning after the one served last, so that a
+    /// long queue does not keep a short one waiting. `ready` is in ascending order.
+    pub fn order(&self, mut ready: Vec<i32>) -> Vec<i32> {
+        let begin = ready.partition_point(|c| *c <= self.last_served);
+        ready.rotate_left(begin);
+        ready
+    }
+
+    /// How many rows of a collection to take now; `None`: none, since it pauses or its server does or has no room.
+    /// `under_way` says how many requests of an account are.
+    pub fn rows(&self, collection: i32, under_way: impl Fn(&Account) -> usize, now: Instant) -> Option<usize> {
+        let Some(c) = self.collections.get(&collection) else { return Some(FIRST_ROWS) };
+        let account = c.account.as_ref();
+        if is_on(c.paused_until, now) || account.is_some_and(|a| !self.has_room(a, under_way(a), now)) {
+            return None;
+        }
+        Some(if c.singly > 0 { 1 } else { c.rows })
+    }
+
+    /// Notes which server a collection asks, and how many requests it takes at a time.
+    pub fn asks(&mut self, collection: i32, account: &Account, max_in_flight: usize) {
+        self.collections.entry(collection).or_default().account = Some(account.clone());
+        self.accounts.entry(account.clone()).or_default().max_in_flight = max_in_flight;
+    }
+
+    /// Whether a server may be asked now, besides `under_way` requests.
+    pub fn has_room(&self, account: &Account, under_way: usize, now: Instant) -> bool {
+        self.accounts.get(account).is_none_or(|s| !is_on(s.paused_until, now) && under_way < s.max_in_flight)
+    }
+
+    /// A job was made of so many rows and chunks: takes more or fewer rows next time, so that a job has about `target` chunks.
+    pub fn started(&mut self, collection: i32, rows: usize, chunks: usize, target: usize) {
+        self.last_served = collection;
+        let c = self.collections.entry(collection).or_default();
+        c.singly = c.singly.saturating_sub(rows);
+        if c.singly > 0 {
+            return;
+        }
+        c.rows = match (rows * target).checked_div(chunks) {
+            Some(rows) => rows.clamp(1, MAX_ROWS).min(c.rows * 2),
+            None => (c.rows * 2).min(MAX_ROWS),
+        };
+    }
+
+    /// A job was stored.
+    pub fn stored(&mut self, collection: i32) {
+        self.collections.entry(collection).or_default().failures = 0;
+    }
+
+    /// A job of so many rows failed, one of which is to blame: they are taken one at a time.
+    pub fn split(&mut self, collection: i32, rows: usize) {
+        self.collections.entry(collection).or_default().singly = rows;
+    }
+
+    /// A collection waits, longer each time. True if it did not wait already.
+    pub fn block(&mut self, collection: i32, now: Instant) -> bool {
+        let c = self.collections.entry(collection).or_default();
+        c.failures += 1;
+        c.paused_until = Some(now + backoff(c.failures, collection as u64));
+        c.failures == 1
+    }
+
+    /// A server gave vectors.
+    pub fn answered(&mut self, account: &Account) {
+        let server = self.accounts.entry(account.clone()).or_default();
+        server.failures = 0;
+        server.garbage = 0;
+    }
+
+    /// A server sent a reply that was none; how many it had sent in a row before.
+    pub fn sent_garbage(&mut self, account: &Account) -> u32 {
+        let server = self.accounts.entry(account.clone()).or_default();
+        server.garbage += 1;
+        server.garbage - 1
+    }
+
+    /// A server is asked nothing for a while: as long as it wishes, else longer each time. How long; `seed` spreads workers.
+    pub fn pause(&mut self, account: &Account, wish: Option<Duration>, seed: u64, now: Instant) -> Duration {
+        let server = self.accounts.entry(account.clone()).or_default();
+        server.failures += 1;
+        let pause = wish.unwrap_or_else(|| backoff(server.failures, seed));
+        server.paused_until = Some(now + pause);
+        pause
+    }
+
+    /// How long nothing can happen by itself; `None`: until somebody commits something.
+    pub fn wait(&self, outlook: Outlook, now: Instant) -> Option<Duration> {
+        let servers = self.accounts.values().map(|s| s.paused_until);
+        let collections = self.collections.values().map(|c| c.paused_until);
+        let pauses = servers
+            .chain(collections)
+            .flatten()
+            .map(|until| until.saturating_duration_since(now))
+            .filter(|rest| !rest.is_zero());
+        // A pause concerns nobody while nothing is left.
+        let pauses = pauses.filter(|_| outlook.left);
+        let retry = outlook.retry.map(|r| r.max(SHORTEST_WAIT));
+        let prepared = outlook.prepared.then_some(LOOK_FOR_PREPARED);
+        let again = outlook.left.then_some(LOOK_AGAIN);
+        pauses.chain(retry).chain(prepared).chain(again).min()
+    }
+}
+
+fn is_on(pause: Option<Instant>, now: Instant) -> bool {
+    pause.is_some_and(|until| until > now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn account(server: &str) -> Account {
+        Account { server: server.to_owned(), role: 10 }
+    }
+
+    fn none(_: &Account) -> usize {
+        0
+    }
+
+    #[test]
+    fn collections_take_turns() {
+        let mut schedule = Schedule::default();
+        for (served, order) in [(0, [1, 4, 9]), (4, [9, 1, 4]), (9, [1, 4, 9]), (5, [9, 1, 4])] {
+            schedule.started(served, 1, 1, 1);
+            assert_eq!(schedule.order(vec![1, 4, 9]), order, "after {served}");
+        }
+    }
+
+    #[test]
+    fn jobs_grow_until_they_fill_a_request_and_shrink_at_once() {
+        let now = Instant::now();
+        let mut schedule = Schedule::default();
+        assert_eq!(schedule.rows(1, none, now), Some(FIRST_ROWS));
+        for (rows, chunks, next) in [(16, 16, 32), (32, 32, 64), (64, 128, 50), (50, 5000, 1), (1, 0, 2), (2, 2, 4)] {
+            schedule.started(1, rows, chunks, 100);
+            assert_eq!(schedule.rows(1, none, now), Some(next), "after {rows} rows of {chunks} chunks");
+        }
+        for _ in 0..20 {
+            schedule.started(1, 1000, 0, 100);
+        }
+        assert_eq!(schedule.rows(1, none, now), Some(MAX_ROWS));
+        assert_eq!(schedule.rows(2, none, now), Some(FIRST_ROWS), "another collection");
+    }
+
+    #[test]
+    fn rows_of_a_spoilt_job_are_taken_one_at_a_time() {
+        let now = Instant::now();
+        let mut schedule = Schedule::default();
+        schedule.split(1, 3);
+        for _ in 0..3 {
+            assert_eq!(schedule.rows(1, none, now), Some(1));
+            schedule.started(1, 1, 1, 100);
+        }
+        assert_eq!(schedule.rows(1, none, now), Some(32));
+    }
+
+    #[test]
+    fn a_server_is_asked_so_much_at_a_time() {
+        let now = Instant::now();
+        let mut schedule = Schedule::default();
+        schedule.asks(1, &account("a"), 2);
+        for (under_way, rows) in [(0, Some(16)), (1, Some(16)), (2, None), (3, None)] {
+            assert_eq!(schedule.rows(1, |_| under_way, now), rows);
+            assert_eq!(schedule.has_room(&account("a"), under_way, now), rows.is_some());
+        }
+        assert!(schedule.has_room(&account("unknown"), 99, now));
+    }
+
+    #[test]
+    fn a_pause_concerns_its_server_only_and_ends() {
+        let now = Instant::now();
+        let mut schedule = Schedule::default();
+        for (collection, server) in [(1, "a"), (2, "a"), (3, "b")] {
+            schedule.asks(collection, &account(server), 4);
+        }
+        let wish = Duration::from_secs(7);
+        assert_eq!(schedule.pause(&account("a"), Some(wish), 0, now), wish);
+        for (collection, later, rows) in [(1, 0, None), (2, 6, None), (3, 0, Some(16)), (1, 7, Some(16))] {
+            assert_eq!(schedule.rows(collection, none, now + Duration::from_secs(later)), rows);
+        }
+        let pauses: Vec<Duration> = (0..4).map(|_| schedule.pause(&account("b"), None, 1, now)).collect();
+        assert!(pauses.windows(2).all(|p| p[1] >= p[0]), "{pauses:?}");
+        schedule.answered(&account("b"));
+        assert!(schedule.pause(&account("b"), None, 1, now) <= pauses[0]);
+    }
+
+    #[test]
+    fn useless_replies_are_counted_until_a_good_one() {
+        let mut schedule = Schedule::default();
+        let counts: Vec<u32> = (0..3).map(|_| schedule.sent_garbage(&account("a"))).collect();
+        assert_eq!(counts, [0, 1, 2]);
+        schedule.answered(&account("a"));
+        assert_eq!(schedule.sent_garbage(&account("a")), 0);
+    }
+
+    #[test]
+    fn a_blocked_collection_waits_and_is_told_of_once() {
+        let now = Instant::now();
+        let mut schedule = Schedule::default();
+        assert!(schedule.block(1, now));
+        assert!(!schedule.block(1, now));
+        assert_eq!(schedule.rows(1, none, now), None);
+        assert_eq!(schedule.rows(1, none, now + Duration::from_secs(2)), Some(FIRST_ROWS));
+        schedule.stored(1);
+        assert!(schedule.block(1, now));
+    }
+
+    #[test]
+    fn it_waits_for_the_first_thing_that_can_happen() {
+        let now = Instant::now();
+        let s = Duration::from_secs;
+        let idle = Outlook::default();
+        let mut schedule = Schedule::default();
+        assert_eq!(schedule.wait(idle, now), None);
+        for (outlook, wait) in [
+            (Outlook { retry: Some(s(3)), ..idle }, s(3)),
+            (Outlook { retry: Some(s(0)), ..idle }, SHORTEST_WAIT),
+            (Outlook { prepared: true, retry: Some(s(3)), ..idle }, LOOK_FOR_PREPARED),
+            (Outlook { left: true, ..idle }, LOOK_AGAIN),
+        ] {
+            assert_eq!(schedule.wait(outlook, now), Some(wait), "{outlook:?}");
+        }
+        schedule.pause(&account("a"), Some(s(9)), 0, now);
+        assert_eq!(schedule.wait(Outlook { left: true, ..idle }, now), Some(s(9)));
+        assert_eq!(schedule.wait(Outlook { left: true, ..idle }, now + s(10)), Some(LOOK_AGAIN));
+        assert_eq!(schedule.wait(idle, now), None, "nothing is left to be done after the pause");
+    }
+}

@@ -1,0 +1,101 @@
+//! Capture: what a source's triggers do when rows change, in the writer's transaction and as the writer.
+
+use super::statements::{capture, queue};
+use super::wake;
+use crate::pg::role::Settings;
+use crate::pg::spi::{self, Mode, arg};
+use crate::pg::trigger::{Event, TriggerCall};
+use crate::registry::{self, Collection};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::mem::ManuallyDrop;
+use std::rc::{Rc, Weak};
+
+/// A statement that touches more rows writes them to the queue in groups.
+const MOST_SINGLE_ROWS: usize = 50;
+/// Beyond so many known partitions they are looked up anew.
+const MAX_PARTITIONS: usize = 4096;
+
+thread_local! {
+    static CAPTURING: Cell<Option<i32>> = const { Cell::new(None) };
+    // Partitions by collection and OID, as known while the collection's facts are the same.
+    static PARTITIONS: ManuallyDrop<RefCell<HashMap<(i32, u32), Weak<Collection>>>> =
+        ManuallyDrop::new(RefCell::default());
+}
+
+/// Whether this process is writing to the queue for this collection right now: what the queue's policy asks.
+pub fn is_capturing(collection: i32) -> bool {
+    CAPTURING.get() == Some(collection)
+}
+
+/// While it lives, this process may write to the queue for one collection, whatever role it is.
+pub struct Capturing {
+    before: Option<i32>,
+}
+
+impl Capturing {
+    /// Begins it.
+    pub fn begin(collection: i32) -> Self {
+        Self { before: CAPTURING.replace(Some(collection)) }
+    }
+}
+
+impl Drop for Capturing {
+    fn drop(&mut self) {
+        CAPTURING.set(self.before);
+    }
+}
+
+/// Queues the rows a trigger call is about. False: the trigger belongs to no collection.
+pub fn capture(call: &TriggerCall<'_>) -> bool {
+    let Some(c) = call.first_argument().and_then(|id| id.parse().ok()).and_then(registry::by_id) else { return false };
+    if c.source.table != call.relation() && !is_partition(&c, call) {
+        return false;
+    }
+    let _settings = Settings::for_capture();
+    let _capturing = Capturing::begin(c.id);
+    spi::connect(|s| {
+        if c.check().is_err() {
+            // Its key or its content is no longer what it was. The table must stay writable; when the collection can be
+            // used again, everything is compared.
+            queue::compare_all(s, c.id);
+        } else if call.is_for_row() {
+            let (old, new) = call.rows();
+            let args: Vec<_> = std::iter::once(arg(c.id)).chain(old).chain(new).collect();
+            s.query_kept(Mode::Write, &capture::row_statement(&c, call.event(), call.relation()), &args);
+        } else if call.event() == Event::Truncate {
+            queue::compare_all(s, c.id);
+        } else {
+            s.register_trigger_data(call);
+            let statement = match call.row_count() {
+                0 => return,
+                1..=MOST_SINGLE_ROWS => capture::statement(&c, call.event()),
+                _ => capture::bulk_statement(&c, call.event()),
+            };
+            s.query_kept(Mode::Write, &statement, &[arg(c.id)]);
+        }
+        wake::at_commit();
+    });
+    true
+}
+
+/// Whether the table a trigger fires on is a partition of a collection's source.
+fn is_partition(c: &Rc<Collection>, call: &TriggerCall<'_>) -> bool {
+    let key = (c.id, call.relation().to_u32());
+    // A partition that was detached has lost its triggers, so what is known stays true of those that fire.
+    let known = PARTITIONS.with(|p| p.borrow().get(&key).is_some_and(|known| known.as_ptr() == Rc::as_ptr(c)));
+    if known {
+        return true;
+    }
+    let is_one = call.is_of_partition_of(c.source.table);
+    if is_one {
+        PARTITIONS.with(|p| {
+            let mut partitions = p.borrow_mut();
+            if partitions.len() >= MAX_PARTITIONS {
+                partitions.clear();
+            }
+            partitions.insert(key, Rc::downgrade(c));
+        });
+    }
+    is_one
+}

@@ -1,0 +1,79 @@
+//! Locks of our own: advisory ones that no SQL function can take, so that nobody keeps the workers away.
+
+use pgrx::pg_sys;
+
+/// "rag\0" in ASCII, in the second field of every lock of ours.
+const CLASS: u32 = 0x7261_6700;
+/// "ra" in ASCII: SQL's advisory locks have 1 or 2 in the fourth field.
+const KIND: u16 = 0x7261;
+/// What the third field of a worker's lock begins at: "wrkr" in ASCII. The claims of collections are below it.
+const FIRST_SLOT: u32 = 0x7772_6b72;
+
+/// A lock in this database.
+#[derive(Debug, Clone, Copy)]
+pub struct Lock(u32);
+
+impl Lock {
+    /// Held by the worker of that place for its life.
+    pub fn worker(slot: u32) -> Self {
+        Self(FIRST_SLOT + slot)
+    }
+
+    /// Held by whoever claims entries of a collection, until the end of the transaction.
+    pub fn claims(collection: i32) -> Self {
+        Self(collection.unsigned_abs() % FIRST_SLOT)
+    }
+
+    fn tag(self) -> pg_sys::LOCKTAG {
+        pg_sys::LOCKTAG {
+            // SAFETY: reads a static.
+            locktag_field1: unsafe { pg_sys::MyDatabaseId }.to_u32(),
+            locktag_field2: CLASS,
+            locktag_field3: self.0,
+            locktag_field4: KIND,
+            locktag_type: pg_sys::LockTagType::LOCKTAG_ADVISORY as u8,
+            locktag_lockmethodid: pg_sys::USER_LOCKMETHOD as u8,
+        }
+    }
+
+    /// Whether another process holds it.
+    pub fn is_taken(self) -> bool {
+        let (tag, mode) = (self.tag(), pg_sys::ShareLock as i32);
+        // SAFETY: inside a transaction; a lock that was granted is released at once.
+        unsafe {
+            match pg_sys::LockAcquire(&tag, mode, false, true) {
+                pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL => true,
+                _ => {
+                    pg_sys::LockRelease(&tag, mode, false);
+                    false
+                }
+            }
+        }
+    }
+
+    /// Takes it for the life of this process, if nobody else holds it; whether this process holds it now.
+    ///
+    /// To be asked for again now and then: code of a table's owner can make the process give up its advisory locks.
+    pub fn keep(self) -> bool {
+        let (tag, mode) = (self.tag(), pg_sys::ExclusiveLock as i32);
+        // SAFETY: inside a transaction; a session lock, released by the end of the process. One that was held already is
+        // counted twice, so one count is given back.
+        unsafe {
+            match pg_sys::LockAcquire(&tag, mode, true, true) {
+                pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL => false,
+                pg_sys::LockAcquireResult::LOCKACQUIRE_OK => true,
+                _ => {
+                    pg_sys::LockRelease(&tag, mode, true);
+                    true
+                }
+            }
+        }
+    }
+
+    /// Takes it until the end of the transaction, waiting for whoever has it (`lock_timeout` ends that with an error).
+    pub fn hold(self) {
+        let tag = self.tag();
+        // SAFETY: inside a transaction, whose end releases it.
+        unsafe { pg_sys::LockAcquire(&tag, pg_sys::ExclusiveLock as i32, false, false) };
+    }
+}

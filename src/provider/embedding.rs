@@ -1,0 +1,101 @@
+//! Embedding models.
+
+use super::{ModelName, Provider, local, remote, resolve};
+use crate::error::{Error, Result};
+use crate::pg::role;
+use crate::pg::vector::MAX_DIMENSIONS;
+use pgrx::{PgSqlErrorCode, pg_sys};
+use ragent_core::ingest::chunk::approximate_tokens;
+use ragent_core::provider::Transport;
+
+/// What an embedding model is like, as far as it is known without asking it for vectors.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EmbeddingModelFacts {
+    /// Length of its vectors.
+    pub dimensions: Option<usize>,
+    /// Longest text it reads, in tokens of content.
+    pub max_tokens: Option<usize>,
+}
+
+/// Counts the tokens of a text.
+pub type TokenCounter = Box<dyn Fn(&str) -> usize>;
+
+/// Embeds texts as `role`: one vector for each, in order, all of one dimension. Blank texts must have been refused before.
+///
+/// # Errors
+/// 54000 for vectors that are longer than pgvector's can be, 08P01 for a length other than `dimensions`; those of
+/// [`resolve`], [`local::embed`] and [`remote::embed`].
+pub fn embed(model: &ModelName, texts: &[&str], dimensions: Option<usize>, role: pg_sys::Oid) -> Result<Vec<Vec<f32>>> {
+    let provider = resolve(model, role)?;
+    let vectors = match provider.wire.transport() {
+        Transport::InProcess => local::embed(&model.model, texts)?,
+        Transport::Http(_) => remote::embed(&provider, &model.model, texts, dimensions)?,
+    };
+    let Some(got) = vectors.first().map(Vec::len) else { return Ok(vectors) };
+    if got > MAX_DIMENSIONS {
+        return Err(Error::new(
+            PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED,
+            format!("model \"{model}\" returned vectors of {got} dimensions, more than a vector can have"),
+            format!("A vector has at most {MAX_DIMENSIONS} dimensions; choose another model."),
+        ));
+    }
+    match dimensions {
+        Some(wanted) if wanted != got => Err(wrong_dimensions(model, wanted, got)),
+        _ => Ok(vectors),
+    }
+}
+
+/// Embeds what a caller of `rag.embed` gave, as the current role. `None` stays `None`; `model` is `rag.embedding_model`
+/// unless given.
+///
+/// # Errors
+/// 22023 for a blank text, before anything is asked of the model; those of [`embed`].
+pub fn of_inputs(inputs: &[Option<String>], model: Option<&str>) -> Result<Vec<Option<Vec<f32>>>> {
+    let model = match model {
+        Some(model) => ModelName::parse(model)?,
+        None => ModelName::parse(&crate::guc::embedding_model())?,
+    };
+    let texts: Vec<&str> = inputs.iter().flatten().map(String::as_str).collect();
+    if texts.iter().any(|t| t.trim().is_empty()) {
+        return Err(Error::bad_argument(
+            "cannot embed an empty text",
+            "Leave empty texts out, or pass NULL for a NULL result.",
+        ));
+    }
+    if texts.is_empty() {
+        return Ok(vec![None; inputs.len()]);
+    }
+    let mut vectors = embed(&model, &texts, None, role::current())?.into_iter();
+    Ok(inputs.iter().map(|i| i.as_ref().and_then(|_| vectors.next())).collect())
+}
+
+/// The error for vectors of a length the collection does not have. SQLSTATE 08P01.
+pub fn wrong_dimensions(model: &ModelName, wanted: usize, got: usize) -> Error {
+    Error::new(
+        PgSqlErrorCode::ERRCODE_PROTOCOL_VIOLATION,
+        format!("model \"{model}\" returned vectors of {got} dimensions where {wanted} were expected"),
+        "Check that the server still serves the model the collection was created with.",
+    )
+}
+
+/// What is known of an embedding model without asking it: all of one that runs here, nothing of a remote one.
+///
+/// # Errors
+/// Those of [`resolve`] and [`local::facts`].
+pub fn embedding_model_facts(model: &ModelName, role: pg_sys::Oid) -> Result<EmbeddingModelFacts> {
+    match resolve(model, role)?.wire.transport() {
+        Transport::InProcess => local::facts(&model.model),
+        Transport::Http(_) => Ok(EmbeddingModelFacts::default()),
+    }
+}
+
+/// How to count the tokens of a text for `model`: exactly for one that runs here, approximately for a remote one.
+///
+/// # Errors
+/// Those of [`local::token_counter`].
+pub fn token_counter(provider: &Provider, model: &str) -> Result<TokenCounter> {
+    match provider.wire.transport() {
+        Transport::InProcess => local::token_counter(model),
+        Transport::Http(_) => Ok(Box::new(approximate_tokens)),
+    }
+}

@@ -1,0 +1,9 @@
+//! What a database's workers do.
+
+use crate::duty::Duty;
+use crate::ingest::duty::Ingest;
+
+/// Every duty there is.
+pub fn all() -> Vec<Box<dyn Duty>> {
+    vec![Box::new(Ingest::default())]
+}
