@@ -3,7 +3,7 @@
 use super::recorder::NewRun;
 use crate::error::{Error, Result};
 use crate::pg::role::{self, ActingAs};
-use crate::pg::spi::{self, Mode, Row, arg};
+use crate::pg::spi::{self, Row, Snapshot, arg};
 use pgrx::{JsonB, PgSqlErrorCode, Uuid, pg_sys};
 use ragent_core::agent::{Answer, Citation, Detail, Status, Step};
 use ragent_core::model::Usage;
@@ -96,7 +96,7 @@ pub fn run(id: Uuid) -> Result<Option<RunRow>> {
             error_sqlstate, error_hint, searches, rounds, input_tokens, output_tokens, latency_ms,
             started_at::pg_catalog.text
         FROM rag.runs WHERE id OPERATOR(pg_catalog.=) $1";
-    spi::connect(|s| s.query(Mode::Read, RUN, &[arg(id)]).first().map(|row| run_row(&row)).transpose())
+    spi::connect(|s| s.query(Snapshot::Active, RUN, &[arg(id)]).first().map(|row| run_row(&row)).transpose())
 }
 
 fn run_row(row: &Row<'_>) -> Result<RunRow> {
@@ -140,7 +140,7 @@ pub fn steps(run_id: Uuid) -> Result<Vec<Step>> {
     const STEPS: &str = "SELECT kind, round, detail, input_tokens, output_tokens, latency_ms
         FROM rag.steps WHERE run_id OPERATOR(pg_catalog.=) $1 ORDER BY number";
     spi::connect(|s| {
-        let rows = s.query(Mode::Read, STEPS, &[arg(run_id)]);
+        let rows = s.query(Snapshot::Active, STEPS, &[arg(run_id)]);
         rows.iter()
             .map(|row| {
                 let detail = Detail::read(&row.need_named::<String>("kind"), row.need_named::<JsonB>("detail").0)

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::ingest::capture::Capturing;
 use crate::pg::lock::Lock;
 use crate::pg::role::{ActingAs, Settings};
-use crate::pg::spi::{self, Arg, Mode, Spi, arg};
+use crate::pg::spi::{self, Arg, Snapshot, Spi, arg};
 use crate::pg::{wake, worker, xact};
 use crate::registry::Collection;
 use ragent_core::ingest::schedule::LEASE;
@@ -98,8 +98,8 @@ pub fn look() -> Look {
         NOT EXISTS (SELECT FROM rag_internal.collection c
                     WHERE EXISTS (SELECT FROM rag_internal.queue q WHERE q.collection = c.id)) AS is_empty";
     over_queue(|s| {
-        let ready = s.query(Mode::Write, &ready, &[]).iter().map(|row| row.need_named("id")).collect();
-        let rows = s.query(Mode::Write, STATE, &[]);
+        let ready = s.query(Snapshot::New, &ready, &[]).iter().map(|row| row.need_named("id")).collect();
+        let rows = s.query(Snapshot::New, STATE, &[]);
         let state = rows.first().expect("a SELECT without FROM gives a row");
         let seconds: Option<f64> = state.named("seconds");
         Look {
@@ -157,7 +157,7 @@ fn claim_rows(s: &Spi<'_>, collection: i32, limit: usize) -> Vec<Entry> {
     );
     let mut args = claim_args(collection);
     args.push(arg(limit as i64));
-    let rows = s.query(Mode::Write, &sql, &args);
+    let rows = s.query(Snapshot::New, &sql, &args);
     rows.iter()
         .map(|row| Entry {
             id: row.need_named("id"),
@@ -200,11 +200,11 @@ fn claim_comparison(s: &Spi<'_>, collection: i32) -> Vec<i64> {
     );
     const IS_ASKED_FOR: &str = "SELECT EXISTS (SELECT FROM rag_internal.queue q
         WHERE q.collection = $1 AND q.key IS NULL AND q.keys IS NULL)";
-    if s.query(Mode::Write, IS_ASKED_FOR, &[arg(collection)]).one() != Some(true) {
+    if s.query(Snapshot::New, IS_ASKED_FOR, &[arg(collection)]).one() != Some(true) {
         return Vec::new();
     }
     s.run(TAKE_BACK, &[arg(collection)]);
-    let rows = s.query(Mode::Write, &sql, &claim_args(collection));
+    let rows = s.query(Snapshot::New, &sql, &claim_args(collection));
     rows.iter().map(|row| row.need_named("id")).collect()
 }
 
@@ -259,7 +259,7 @@ pub fn set_key(collection: i32, ids: &[i64], key: &str) -> bool {
     Lock::claims(collection).hold();
     over_queue(|s| {
         let args = [arg(collection), arg(ids.to_vec()), arg(key.to_owned()), arg(worker::own_pid())];
-        let rows = s.query(Mode::Write, &sql, &args);
+        let rows = s.query(Snapshot::New, &sql, &args);
         rows.iter().all(|row| row.need_named("is_claimed"))
     })
 }
@@ -269,7 +269,7 @@ pub fn finish(collection: i32, ids: &[i64]) -> HashSet<i64> {
     const SQL: &str =
         "DELETE FROM rag_internal.queue WHERE collection = $1 AND id = ANY ($2) AND claimed_by = $3 RETURNING id";
     spi::connect(|s| {
-        let rows = s.query(Mode::Write, SQL, &[arg(collection), arg(ids.to_vec()), arg(worker::own_pid())]);
+        let rows = s.query(Snapshot::New, SQL, &[arg(collection), arg(ids.to_vec()), arg(worker::own_pid())]);
         rows.iter().map(|row| row.need_named("id")).collect()
     })
 }
@@ -331,7 +331,7 @@ pub fn last_id(collections: &[i32]) -> (i64, bool) {
         FROM rag_internal.queue WHERE collection = ANY ($1)";
     let _acting = ActingAs::superuser();
     spi::connect(|s| {
-        let rows = s.query(Mode::Read, SQL, &[arg(collections.to_vec())]);
+        let rows = s.query(Snapshot::Active, SQL, &[arg(collections.to_vec())]);
         rows.first().map_or((0, false), |row| (row.need_named("id"), row.need_named("is_comparing")))
     })
 }
@@ -343,7 +343,7 @@ pub fn left(collections: &[i32], up_to: i64) -> (bool, bool) {
         "SELECT xmin FROM rag_internal.queue WHERE collection = ANY ($1) AND id <= $2 ORDER BY id DESC LIMIT 100";
     let _acting = ActingAs::superuser();
     spi::connect(|s| {
-        let rows = s.query(Mode::Read, LAST, &[arg(collections.to_vec()), arg(up_to)]);
+        let rows = s.query(Snapshot::Active, LAST, &[arg(collections.to_vec()), arg(up_to)]);
         let own = rows.iter().any(|row| xact::is_current(row.need_named("xmin")));
         (rows.first().is_some(), own)
     })
@@ -354,12 +354,12 @@ pub fn count_left(collections: &[i32], up_to: i64) -> i64 {
     const SQL: &str = "SELECT coalesce(pg_catalog.sum(rows), 0)::pg_catalog.int8
         FROM rag_internal.queue WHERE collection = ANY ($1) AND id <= $2";
     let _acting = ActingAs::superuser();
-    spi::connect(|s| s.query(Mode::Read, SQL, &[arg(collections.to_vec()), arg(up_to)]).one().unwrap_or(0))
+    spi::connect(|s| s.query(Snapshot::Active, SQL, &[arg(collections.to_vec()), arg(up_to)]).one().unwrap_or(0))
 }
 
 /// How many failed rows collections have.
 pub fn failed(collections: &[i32]) -> i64 {
     const SQL: &str = "SELECT pg_catalog.count(*) FROM rag_internal.failure WHERE collection = ANY ($1)";
     let _acting = ActingAs::superuser();
-    spi::connect(|s| s.query(Mode::Read, SQL, &[arg(collections.to_vec())]).one().unwrap_or(0))
+    spi::connect(|s| s.query(Snapshot::Active, SQL, &[arg(collections.to_vec())]).one().unwrap_or(0))
 }
