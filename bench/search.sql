@@ -16,8 +16,8 @@ SELECT pg_reload_conf() \g /dev/null
 SELECT pg_sleep(1) \g /dev/null
 SELECT rag.create_collection('doc', 'doc', ARRAY['body'], title => 'title') \g /dev/null
 INSERT INTO doc SELECT i, 'Document ' || i, repeat('Words of document ' || i || '. ', 30) FROM generate_series(1, 10000) AS i;
-INSERT INTO doc_chunks (id, chunk, content, content_hash, model, source_xmin, source_hash, embedding)
-  SELECT id, 1, body, sha256(body::bytea), 'local/all-MiniLM-L6-v2', xmin,
+INSERT INTO doc_chunks (id, chunk, chunk_id, content, content_hash, model, source_xmin, source_hash, embedding)
+  SELECT id, 1, id, body, sha256(body::bytea), 'local/all-MiniLM-L6-v2', xmin,
          hashtextextended(concat(body) COLLATE "C", 0), near(id) FROM doc;
 ANALYZE doc, doc_chunks;
 

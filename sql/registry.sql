@@ -79,6 +79,11 @@ COMMENT ON COLUMN rag_internal.generation.state IS 'building, serving or retired
 COMMENT ON COLUMN rag_internal.generation.created_at IS 'When it was created';
 COMMENT ON SEQUENCE rag_internal.generation_id_seq IS 'Numbers of generations';
 
+-- Not a sequence of each chunk table: whoever may dump the table would need to read it, and it tells how many rows there are.
+CREATE SEQUENCE rag_internal.chunk_id_seq;
+SELECT pg_catalog.pg_extension_config_dump('rag_internal.chunk_id_seq', '');
+COMMENT ON SEQUENCE rag_internal.chunk_id_seq IS 'Numbers of chunks, of all chunk tables together';
+
 -- Every backend keeps what it read about collections. When a row here changes, all of them drop it, as they do when a
 -- table they know of is altered.
 CREATE FUNCTION rag_internal.registry_changed() RETURNS trigger

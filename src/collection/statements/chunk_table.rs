@@ -25,7 +25,7 @@ impl ChunkTable<'_> {
             "CREATE TABLE {table} (
                 {keys},
                 chunk pg_catalog.int4 NOT NULL,
-                chunk_id pg_catalog.int8 GENERATED ALWAYS AS IDENTITY UNIQUE,
+                chunk_id pg_catalog.int8 NOT NULL UNIQUE,
                 content pg_catalog.text NOT NULL,
                 content_hash pg_catalog.bytea NOT NULL,
                 model pg_catalog.text NOT NULL,
@@ -61,7 +61,7 @@ impl ChunkTable<'_> {
         );
         let described = [
             ("chunk", "Number of the chunk within its row, from 1"),
-            ("chunk_id", "Number of the chunk within its table"),
+            ("chunk_id", "Number of the chunk, unlike all others of this database"),
             ("content", "Text of the chunk"),
             ("content_hash", "SHA-256 of model, title and text: a chunk whose hash is unchanged is not embedded again"),
             ("model", "Model of the embedding, as server/model"),

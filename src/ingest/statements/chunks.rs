@@ -159,13 +159,13 @@ pub fn write(c: &Collection, model: &str, chunks: Vec<NewChunk>) {
     }
     let key_names = c.vectors.key_columns.iter().map(|n| quote(n)).collect::<Vec<_>>().join(", ");
     let sql = format!(
-        "INSERT INTO {table} ({key_names}, chunk, content, content_hash, model, source_xmin, source_hash, embedding)
-         SELECT {key_values}, u.chunk, u.content, u.hash, $2, u.source_xmin, u.source_hash, u.embedding::{vector}
+        "INSERT INTO {table} ({key_names}, chunk, chunk_id, content, content_hash, model, source_xmin, source_hash, embedding)
+         SELECT {key_values}, u.chunk, u.id, u.content, u.hash, $2, u.source_xmin, u.source_hash, u.embedding::{vector}
          FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.int4[]),
                          pg_catalog.unnest($4::pg_catalog.text[]), pg_catalog.unnest($5::pg_catalog.bytea[]),
                          pg_catalog.unnest($6), pg_catalog.unnest($7::pg_catalog.xid[]),
-                         pg_catalog.unnest($8::pg_catalog.int8[]))
-              AS u (key, chunk, content, hash, embedding, source_xmin, source_hash)
+                         pg_catalog.unnest($8::pg_catalog.int8[]), pg_catalog.unnest($9::pg_catalog.int8[]))
+              AS u (key, chunk, content, hash, embedding, source_xmin, source_hash, id)
          CROSS JOIN LATERAL {record}
          ON CONFLICT ({key_names}, chunk) DO UPDATE
          SET content = EXCLUDED.content, content_hash = EXCLUDED.content_hash,
@@ -187,6 +187,7 @@ pub fn write(c: &Collection, model: &str, chunks: Vec<NewChunk>) {
         versions.0.push(chunk.version.xmin);
         versions.1.push(chunk.version.hash);
     }
+    let ids = new_ids(parts.0.len());
     let args = [
         arg(parts.0),
         arg(model.to_owned()),
@@ -196,9 +197,18 @@ pub fn write(c: &Collection, model: &str, chunks: Vec<NewChunk>) {
         arg(parts.4),
         arg(versions.0),
         arg(versions.1),
+        arg(ids),
     ];
     let _acting = ActingAs::restricted(c.source.owner);
     spi::connect(|s| s.run(&sql, &args));
+}
+
+/// Numbers for new chunks. Those of chunks that exist already under their key are not used.
+fn new_ids(count: usize) -> Vec<i64> {
+    const SQL: &str = "SELECT pg_catalog.nextval('rag_internal.chunk_id_seq'::pg_catalog.regclass)
+        FROM pg_catalog.generate_series(1, $1)";
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| s.query(Snapshot::New, SQL, &[arg(count as i32)]).iter().map(|row| row.need(1)).collect())
 }
 
 /// Waits until DDL that queued a comparison has come to its end. At commit its queue entry is visible a moment before other

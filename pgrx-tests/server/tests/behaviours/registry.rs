@@ -193,7 +193,7 @@ async fn a_collection_is_served_by_one_generation_whose_table_numbers_its_chunks
     session.error(&format!("{second} 'waiting' FROM rag_internal.generation"), "23514").await;
     let numbers = "SELECT count(DISTINCT chunk_id) = count(*) AND count(*) = 3 FROM articles_chunks";
     assert_eq!(session.value(numbers).await, "t");
-    session.error("UPDATE articles_chunks SET chunk_id = 7", "428C9").await;
+    session.error("UPDATE articles_chunks SET chunk_id = 7", "23505").await;
     session.run("SELECT rag.drop_collection('articles')").await;
     assert_eq!(session.number("SELECT count(*) FROM rag_internal.generation").await, 0);
 }

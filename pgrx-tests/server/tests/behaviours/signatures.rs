@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use proc_macro2::{Group, TokenStream, TokenTree};
 use ragent_server_tests::database::Database;
 use syn::parse::Parser;
 use syn::punctuated::Punctuated;
@@ -69,7 +70,8 @@ fn functions_of(place: &str, source: &str) -> Vec<(String, RustFunction)> {
             _ => None,
         })
         .collect();
-    let functions = file.items.iter().filter_map(|item| match item {
+    let items = file.items.iter().cloned().chain(expanded(place, &file));
+    let functions = items.filter_map(|item| match item {
         syn::Item::Fn(function) => Some(function),
         _ => None,
     });
@@ -91,6 +93,77 @@ fn functions_of(place: &str, source: &str) -> Vec<(String, RustFunction)> {
             Some((format!("{name}_wrapper"), RustFunction { place, is_trigger, arguments, result }))
         })
         .collect()
+}
+
+/// What the file's own macros stand for where they are used.
+fn expanded(place: &str, file: &syn::File) -> Vec<syn::Item> {
+    let macros: Vec<&syn::ItemMacro> = file
+        .items
+        .iter()
+        .filter_map(|item| match item {
+            syn::Item::Macro(item) => Some(item),
+            _ => None,
+        })
+        .collect();
+    let rules: BTreeMap<String, (TokenStream, TokenStream)> = macros
+        .iter()
+        .filter_map(|item| {
+            let mut groups = item.mac.tokens.clone().into_iter().filter_map(|token| match token {
+                TokenTree::Group(group) => Some(group.stream()),
+                _ => None,
+            });
+            Some((item.ident.as_ref()?.to_string(), (groups.next()?, groups.next()?)))
+        })
+        .collect();
+    let uses = macros.iter().filter_map(|item| Some((rules.get(&item.mac.path.get_ident()?.to_string())?, item)));
+    uses.flat_map(|((matcher, body), item)| {
+        let names = parts(matcher.clone()).into_iter().filter_map(|part| part.get(1).map(ToString::to_string));
+        let values: BTreeMap<String, Vec<TokenTree>> = names.zip(parts(item.mac.tokens.clone())).collect();
+        let file: syn::File =
+            syn::parse2(substituted(body.clone(), &values)).unwrap_or_else(|e| panic!("{place}: a macro: {e}"));
+        file.items
+    })
+    .collect()
+}
+
+/// Tokens between commas and arrows.
+fn parts(tokens: TokenStream) -> Vec<Vec<TokenTree>> {
+    let mut parts = vec![Vec::new()];
+    let mut before_is_equals = false;
+    for token in tokens {
+        let punct = if let TokenTree::Punct(punct) = &token { punct.as_char() } else { ' ' };
+        match punct {
+            ',' => parts.push(Vec::new()),
+            '>' if before_is_equals => {
+                parts.last_mut().expect("never empty").pop();
+                parts.push(Vec::new());
+            }
+            _ => parts.last_mut().expect("never empty").push(token),
+        }
+        before_is_equals = punct == '=';
+    }
+    parts
+}
+
+/// The tokens with `$name` replaced by what `name` stands for.
+fn substituted(tokens: TokenStream, values: &BTreeMap<String, Vec<TokenTree>>) -> TokenStream {
+    let mut out: Vec<TokenTree> = Vec::new();
+    let mut tokens = tokens.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        let is_dollar = matches!(&token, TokenTree::Punct(punct) if punct.as_char() == '$');
+        let value = tokens.peek().filter(|_| is_dollar).and_then(|name| values.get(&name.to_string()));
+        match (value, token) {
+            (Some(value), _) => {
+                out.extend(value.iter().cloned());
+                tokens.next();
+            }
+            (None, TokenTree::Group(group)) => {
+                out.push(Group::new(group.delimiter(), substituted(group.stream(), values)).into());
+            }
+            (None, token) => out.push(token),
+        }
+    }
+    out.into_iter().collect()
 }
 
 fn arguments_of(place: &str, signature: &syn::Signature) -> Vec<Value> {
@@ -261,8 +334,16 @@ fn a_mismatch_is_noticed() {
         fn one(x: Option<String>, y: i32) -> Result<Option<Vec<Option<Vector>>>, ErrorReport> {}
         #[pg_extern(sql = false)]
         fn rows() -> TableIterator<'static, Row> {}
+        macro_rules! function {
+            ($name:ident, $type:ident, $x:ident => $made:expr) => {
+                #[pg_extern(sql = false)]
+                fn $name($x: Option<$type>) -> i32 { $made }
+            };
+        }
+        function!(of_macro, Vector, v => v.len());
     ";
     let functions: BTreeMap<String, RustFunction> = functions_of("test", source).into_iter().collect();
+    assert_eq!(functions["of_macro_wrapper"].arguments, [Value { sql: vec!["vector".into()], nullable: true }]);
     let one = |strict, arguments: [&str; 2], result: &str| {
         let sql = SqlFunction {
             signature: "one".into(),
