@@ -1,7 +1,6 @@
 //! What is registered: collections, the facts about their tables, and who may read or change them.
 //!
-//! Everything here is read once and kept by the process until it changes; see [`cache`]. Rights are asked for anew each
-//! time.
+//! What is handed out was read once and is kept by the process until it changes (`cache`). Rights are asked for each time.
 
 #[allow(clippy::result_large_err)]
 mod api;

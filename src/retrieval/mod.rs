@@ -1,7 +1,8 @@
 //! A query and the passages the asker may see.
 //!
-//! A [`Search`] names its [`Scope`]. An [`arm::Arm`] finds candidates in a collection, with its owner's rights; `visible` says
-//! which of them the asking role may see, and `widen` asks for more until enough are visible or none are left.
+//! A [`Search`] names its [`Scope`]. An `Arm` finds candidates in a collection, with its owner's rights; `widen` keeps those
+//! that the asking role may see, and asks for more until there are enough or none are left. A new way to find candidates is
+//! a file that implements `Arm`, and its line in `search`.
 
 #[allow(clippy::result_large_err)]
 mod api;

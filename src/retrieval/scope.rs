@@ -19,24 +19,33 @@ impl<'a> Scope<'a> {
         name.map_or(Self::All, Self::One)
     }
 
-    /// The collections that can be searched now, their tables locked against changes. Of all, those that cannot are left out with a warning: somebody else's
-    /// broken table must not keep a role from searching its own.
+    /// The collections that can be searched now. Of all, those that cannot are left out with a warning: somebody else's broken
+    /// table must not keep a role from searching its own.
     ///
     /// # Errors
     /// Of one: 42704 there is none, 42501 the role may not read it, 55000 it cannot be used.
     pub fn collections(self) -> Result<Vec<Rc<Collection>>> {
-        let name = match self {
-            Self::One(name) => name,
-            Self::All => {
-                return Ok(registry::all_readable().into_iter().filter_map(registry::held).filter(is_usable).collect());
+        match self {
+            Self::One(name) => {
+                let collection = registry::readable(name)?;
+                collection.check()?;
+                Ok(vec![collection])
             }
-        };
-        let collection = match registry::held(registry::readable(name)?) {
-            Some(collection) => collection,
-            None => registry::existing(name)?,
-        };
-        collection.check()?;
-        Ok(vec![collection])
+            Self::All => Ok(registry::all_readable().into_iter().filter(is_usable).collect()),
+        }
+    }
+
+    /// One of these collections as it is now, its tables locked against changes until the transaction ends. `None` when it
+    /// was dropped or, of all, can no longer be used.
+    ///
+    /// # Errors
+    /// Of one: 55000 it can no longer be used.
+    pub fn held(self, collection: &Rc<Collection>) -> Result<Option<Rc<Collection>>> {
+        let Some(now) = registry::held(collection.clone()) else { return Ok(None) };
+        match self {
+            Self::One(_) => now.check().map(|()| Some(now)),
+            Self::All => Ok(Some(now).filter(is_usable)),
+        }
     }
 }
 

@@ -1,10 +1,8 @@
 //! A search: what SQL and the agent ask for alike.
 
 use super::query_vectors::QueryVectors;
-use super::vector::VectorArm;
-use super::{Found, Scope, statements, widen};
+use super::{Found, Scope, vector};
 use crate::error::{Error, Result};
-use crate::pg::{role, spi};
 use crate::registry::Collection;
 use pgrx::PgSqlErrorCode;
 use ragent_core::retrieval::{Bounds, Mode, best};
@@ -47,21 +45,27 @@ pub fn search(searches: &[Search<'_>]) -> Result<Vec<Vec<Found>>> {
         text.into_iter().flat_map(|text| collections.iter().map(move |c| (&**c, text)))
     });
     let vectors = QueryVectors::embed(texts)?;
-    let found = searches.iter().zip(&collections).map(|(search, collections)| {
-        let mut found = Vec::new();
-        for c in collections {
-            let vector = match search.query {
-                Query::Text(text) => vectors.get(c, text),
-                Query::Vector(vector) => Some(vector),
-            };
-            found.extend(vector.into_iter().flat_map(|vector| search.one(c, vector)));
-        }
-        if collections.len() > 1 {
+    searches
+        .iter()
+        .zip(&collections)
+        .map(|(search, collections)| {
+            let mut found = Vec::new();
+            for c in collections {
+                let vector = match search.query {
+                    Query::Text(text) => vectors.get(c, text),
+                    Query::Vector(vector) => Some(vector),
+                };
+                // Not held before: a table is not kept from being altered while a model is waited for.
+                if let Some(vector) = vector
+                    && let Some(c) = search.scope.held(c)?
+                {
+                    found.extend(search.one(&c, vector));
+                }
+            }
             best(&mut found, search.bounds.k, |f| f.score);
-        }
-        found
-    });
-    Ok(found.collect())
+            Ok(found)
+        })
+        .collect()
 }
 
 impl Search<'_> {
@@ -80,19 +84,9 @@ impl Search<'_> {
 
     /// Its results in one collection.
     fn one(&self, c: &Collection, vector: &[f32]) -> Vec<Found> {
-        let Mode::Vector = self.mode;
-        let mut looked_at = 0;
-        // Where policies decide, few of the nearest may be visible; where none does, nearly all are.
-        if !role::is_under_row_security(c.source.table) {
-            let found = statements::nearest_visible(c, vector, self.bounds.k);
-            let is_complete =
-                found.len() == self.bounds.k || found.last().is_some_and(|worst| !self.bounds.admits(worst.score));
-            if is_complete {
-                return found.into_iter().filter(|f| self.bounds.admits(f.score)).collect();
-            }
-            looked_at = self.bounds.k;
+        match self.mode {
+            Mode::Vector => vector::results(c, vector, self.bounds),
         }
-        spi::connect(|s| widen::visible_results(&mut VectorArm::new(s, c, vector), c, self.bounds, looked_at))
     }
 }
 

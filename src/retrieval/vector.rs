@@ -1,16 +1,34 @@
 //! The arm `vector`: chunks near the query's embedding, by the index as long as that pays, then by exact distance.
 
 use super::arm::{Arm, Candidate};
+use super::found::Found;
 use super::statements::{self, NearestExactly};
-use crate::pg::spi::Spi;
+use super::widen;
+use crate::pg::role;
+use crate::pg::spi::{self, Spi};
 use crate::registry::Collection;
+use ragent_core::retrieval::Bounds;
 use std::collections::HashSet;
 
 /// Beyond so many candidates the index is left for an exact scan: pgvector looks at no more than 1000 at a time.
 const MAX_INDEX_CANDIDATES: usize = 1000;
 
+/// The best results of a collection by this arm.
+pub fn results(c: &Collection, query: &[f32], bounds: Bounds) -> Vec<Found> {
+    let mut looked_at = 0;
+    // Where policies decide, few of the nearest may be visible; where none does, nearly all are, and one statement finds them.
+    if !role::is_under_row_security(c.source.table) {
+        let found = statements::nearest_visible(c, query, bounds.k);
+        if found.len() == bounds.k || found.last().is_some_and(|worst| !bounds.admits(worst.score)) {
+            return found.into_iter().filter(|f| bounds.admits(f.score)).collect();
+        }
+        looked_at = bounds.k;
+    }
+    spi::connect(|s| widen::visible_results(&mut VectorArm::new(s, c, query), c, bounds, looked_at))
+}
+
 /// The chunks nearest to a vector.
-pub struct VectorArm<'s, 'c> {
+struct VectorArm<'s, 'c> {
     spi: &'s Spi<'c>,
     collection: &'s Collection,
     query: &'s [f32],
@@ -28,7 +46,7 @@ enum Stage<'c> {
 
 impl<'s, 'c> VectorArm<'s, 'c> {
     /// Before its first candidate.
-    pub fn new(spi: &'s Spi<'c>, collection: &'s Collection, query: &'s [f32]) -> Self {
+    fn new(spi: &'s Spi<'c>, collection: &'s Collection, query: &'s [f32]) -> Self {
         Self { spi, collection, query, stage: Stage::Index(0), seen: HashSet::new(), bound: 1.0 }
     }
 
