@@ -33,6 +33,8 @@ CREATE TABLE runs (
     CONSTRAINT explained CHECK ((status = 'failed') <= (error IS NOT NULL)),
     CONSTRAINT resumable CHECK ((state IS NULL) = (state_version IS NULL) AND (state IS NULL OR finished_at IS NULL))
 );
+-- Written at every step and gone at the end: compressing it would cost more than it saves.
+ALTER TABLE runs ALTER COLUMN state SET STORAGE EXTERNAL;
 CREATE INDEX ON runs (role_oid, started_at DESC);
 COMMENT ON TABLE runs IS 'Questions asked with rag.ask and rag.answer; each role sees its own';
 COMMENT ON COLUMN runs.id IS 'Identifier, for rag.trace; ordered by time';
@@ -117,27 +119,32 @@ SELECT pg_catalog.pg_extension_config_dump('steps', 'WHERE NOT EXISTS (SELECT FR
     ON r.rolname OPERATOR(pg_catalog.=) u.role AND r.oid OPERATOR(pg_catalog.<>) u.role_oid
     WHERE u.id OPERATOR(pg_catalog.=) run_id)');
 
--- Steps go with their run. Not by a foreign key: a parallel restore would load steps before runs. And before the run goes, with
--- the rights of whoever deletes it, who may delete the steps of a run that is still there and theirs: a function with more
--- rights than its caller could be put on a table of the caller's.
+-- Steps go with their run. Not by a foreign key: a parallel restore would load steps before runs. Roles may delete their runs,
+-- but write to steps in no other way, so the function has its owner's rights. Nobody else may make a trigger of it, and it works
+-- on rag.runs only: on somebody's own table, OLD.id could be of a type whose cast to uuid is somebody's code.
 CREATE FUNCTION rag_internal.forget_steps() RETURNS trigger
-    LANGUAGE plpgsql AS $$
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    IF TG_RELID OPERATOR(pg_catalog.<>) 'rag.runs'::pg_catalog.regclass THEN
+        RAISE EXCEPTION 'rag_internal.forget_steps() is a trigger of rag.runs, not of %', TG_RELID::pg_catalog.regclass
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Drop this trigger.';
+    END IF;
     DELETE FROM rag.steps WHERE run_id OPERATOR(pg_catalog.=) OLD.id;
-    RETURN OLD;
+    RETURN NULL;
 END $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.forget_steps() FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.forget_steps() IS 'Trigger of rag.runs: deletes the steps of a deleted run';
-CREATE TRIGGER forget_steps BEFORE DELETE ON runs FOR EACH ROW EXECUTE FUNCTION rag_internal.forget_steps();
+CREATE TRIGGER forget_steps AFTER DELETE ON runs FOR EACH ROW EXECUTE FUNCTION rag_internal.forget_steps();
 COMMENT ON TRIGGER forget_steps ON runs IS 'Deletes the steps of a deleted run';
 
-GRANT SELECT, DELETE ON runs, steps TO PUBLIC;
+GRANT SELECT, DELETE ON runs TO PUBLIC;
+GRANT SELECT ON steps TO PUBLIC;
 ALTER TABLE runs ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own ON runs TO PUBLIC
     USING (role_oid OPERATOR(pg_catalog.=) pg_catalog.to_regrole(pg_catalog.quote_ident(current_user)));
 COMMENT ON POLICY own ON runs IS 'Each role sees the runs recorded under its OID';
 ALTER TABLE steps ENABLE ROW LEVEL SECURITY;
-CREATE POLICY own ON steps TO PUBLIC
+CREATE POLICY own ON steps FOR SELECT TO PUBLIC
     USING (EXISTS (SELECT FROM rag.runs r
         WHERE r.id OPERATOR(pg_catalog.=) run_id
           AND r.role_oid OPERATOR(pg_catalog.=) pg_catalog.to_regrole(pg_catalog.quote_ident(current_user))));

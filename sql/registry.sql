@@ -95,10 +95,15 @@ CREATE TRIGGER registry_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON 
 ALTER TABLE rag_internal.generation ENABLE ALWAYS TRIGGER registry_changed;
 COMMENT ON TRIGGER registry_changed ON rag_internal.generation IS 'Makes every backend read collections anew';
 
+-- These stand without a search_path of their own, with every name qualified, so that PostgreSQL makes them part of the query
+-- that calls them: facts are read by one plan, kept like any other.
+
 CREATE FUNCTION rag_internal.used_columns(registered rag_internal.collection) RETURNS text[]
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT array_remove(registered.key_columns || registered.content_columns || registered.metadata_columns
-                        || registered.title_column || registered.link_column, NULL)
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT pg_catalog.array_remove(
+        registered.key_columns OPERATOR(pg_catalog.||) registered.content_columns OPERATOR(pg_catalog.||)
+        registered.metadata_columns OPERATOR(pg_catalog.||) registered.title_column OPERATOR(pg_catalog.||)
+        registered.link_column, NULL)
 $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.used_columns(rag_internal.collection) FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.used_columns(rag_internal.collection) IS
@@ -106,10 +111,12 @@ COMMENT ON FUNCTION rag_internal.used_columns(rag_internal.collection) IS
 
 CREATE FUNCTION rag_internal.columns_by_name(relation oid, names text[])
     RETURNS TABLE (place bigint, name text, number smallint, type oid)
-    LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT u.place, u.name, coalesce(a.attnum, 0::int2), coalesce(a.atttypid, 0::oid)
-    FROM unnest(names) WITH ORDINALITY AS u (name, place)
-    LEFT JOIN pg_attribute a ON a.attrelid = relation AND a.attname = u.name AND a.attnum > 0 AND NOT a.attisdropped
+    LANGUAGE sql STABLE PARALLEL SAFE ROWS 5 AS $$
+    SELECT u.place, u.name, coalesce(a.attnum, 0::pg_catalog.int2), coalesce(a.atttypid, 0::pg_catalog.oid)
+    FROM pg_catalog.unnest(names) WITH ORDINALITY AS u (name, place)
+    LEFT JOIN pg_catalog.pg_attribute a
+      ON a.attrelid OPERATOR(pg_catalog.=) relation AND a.attname OPERATOR(pg_catalog.=) u.name::pg_catalog.name
+     AND a.attnum OPERATOR(pg_catalog.>) 0::pg_catalog.int2 AND NOT a.attisdropped
 $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.columns_by_name(oid, text[]) FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.columns_by_name(oid, text[]) IS
@@ -117,52 +124,67 @@ COMMENT ON FUNCTION rag_internal.columns_by_name(oid, text[]) IS
 
 CREATE FUNCTION rag_internal.primary_key(relation oid)
     RETURNS TABLE (place bigint, name text, type oid, modifier integer, equality text)
-    LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT k.place, a.attname::text, a.atttypid, a.atttypmod, format('OPERATOR(%I.%s)', opn.nspname, op.oprname)
-    FROM pg_index i
-    JOIN LATERAL ROWS FROM (unnest(i.indkey::int2[]), unnest(i.indclass::oid[])) WITH ORDINALITY AS k (attnum, opclass, place) ON true
-    JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum AND NOT a.attisdropped
-    JOIN pg_opclass oc ON oc.oid = k.opclass
-    JOIN pg_amop ao ON ao.amopfamily = oc.opcfamily AND ao.amopstrategy = 3
-         AND ao.amoplefttype = oc.opcintype AND ao.amoprighttype = oc.opcintype
-    JOIN pg_operator op ON op.oid = ao.amopopr
-    JOIN pg_namespace opn ON opn.oid = op.oprnamespace
-    WHERE i.indrelid = relation AND i.indisprimary AND k.place <= i.indnkeyatts
+    LANGUAGE sql STABLE PARALLEL SAFE ROWS 2 AS $$
+    SELECT k.place, a.attname::pg_catalog.text, a.atttypid, a.atttypmod,
+           pg_catalog.format('OPERATOR(%I.%s)', opn.nspname, op.oprname)
+    FROM pg_catalog.pg_index i
+    JOIN LATERAL ROWS FROM (pg_catalog.unnest(i.indkey::pg_catalog.int2[]), pg_catalog.unnest(i.indclass::pg_catalog.oid[]))
+         WITH ORDINALITY AS k (attnum, opclass, place) ON true
+    JOIN pg_catalog.pg_attribute a
+      ON a.attrelid OPERATOR(pg_catalog.=) i.indrelid AND a.attnum OPERATOR(pg_catalog.=) k.attnum AND NOT a.attisdropped
+    JOIN pg_catalog.pg_opclass oc ON oc.oid OPERATOR(pg_catalog.=) k.opclass
+    JOIN pg_catalog.pg_amop ao
+      ON ao.amopfamily OPERATOR(pg_catalog.=) oc.opcfamily AND ao.amopstrategy OPERATOR(pg_catalog.=) 3::pg_catalog.int2
+     AND ao.amoplefttype OPERATOR(pg_catalog.=) oc.opcintype AND ao.amoprighttype OPERATOR(pg_catalog.=) oc.opcintype
+    JOIN pg_catalog.pg_operator op ON op.oid OPERATOR(pg_catalog.=) ao.amopopr
+    JOIN pg_catalog.pg_namespace opn ON opn.oid OPERATOR(pg_catalog.=) op.oprnamespace
+    WHERE i.indrelid OPERATOR(pg_catalog.=) relation AND i.indisprimary
+      AND k.place OPERATOR(pg_catalog.<=) i.indnkeyatts::pg_catalog.int8
 $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.primary_key(oid) FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.primary_key(oid) IS
 'The columns of a table''s primary key, with their types and the equality operator of its index, as OPERATOR(schema.=)';
 
 CREATE FUNCTION rag_internal.shares_rows(relation oid) RETURNS boolean
-    LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT EXISTS (SELECT FROM pg_class r WHERE r.oid = relation AND r.relispartition)
-        OR EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = relation)
-        OR EXISTS (SELECT FROM pg_inherits i JOIN pg_class r ON r.oid = i.inhparent
-                   WHERE i.inhparent = relation AND r.relkind = 'r')
+    LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    SELECT EXISTS (SELECT FROM pg_catalog.pg_class r WHERE r.oid OPERATOR(pg_catalog.=) relation AND r.relispartition)
+        OR EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhrelid OPERATOR(pg_catalog.=) relation)
+        OR EXISTS (SELECT FROM pg_catalog.pg_inherits i
+                   JOIN pg_catalog.pg_class r ON r.oid OPERATOR(pg_catalog.=) i.inhparent
+                   WHERE i.inhparent OPERATOR(pg_catalog.=) relation
+                     AND r.relkind OPERATOR(pg_catalog.=) 'r'::pg_catalog."char")
 $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.shares_rows(oid) FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.shares_rows(oid) IS
 'Whether rows of a table can come and go through another one: it is a partition, or has parents or children by inheritance';
 
 CREATE FUNCTION rag_internal.reading_runs_no_code(relation oid) RETURNS boolean
-    LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE sql STABLE PARALLEL SAFE AS $$
     -- The planner may evaluate constant parts of expressions in indexes, statistics and checks.
-    SELECT r.relkind = 'r' AND NOT r.relhasrules AND NOT r.relhassubclass
-       AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = r.oid AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL))
-       AND NOT EXISTS (SELECT FROM pg_statistic_ext s WHERE s.stxrelid = r.oid AND s.stxexprs IS NOT NULL)
-       AND NOT EXISTS (SELECT FROM pg_constraint c WHERE c.conrelid = r.oid AND c.contype = 'c')
-       AND NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = r.oid AND a.attgenerated <> '' AND NOT a.attisdropped)
-    FROM pg_class r WHERE r.oid = relation
+    SELECT EXISTS (SELECT FROM pg_catalog.pg_class r
+                   WHERE r.oid OPERATOR(pg_catalog.=) relation AND r.relkind OPERATOR(pg_catalog.=) 'r'::pg_catalog."char"
+                     AND NOT r.relhasrules AND NOT r.relhassubclass)
+       AND NOT EXISTS (SELECT FROM pg_catalog.pg_index i
+                       WHERE i.indrelid OPERATOR(pg_catalog.=) relation AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL))
+       AND NOT EXISTS (SELECT FROM pg_catalog.pg_statistic_ext s
+                       WHERE s.stxrelid OPERATOR(pg_catalog.=) relation AND s.stxexprs IS NOT NULL)
+       AND NOT EXISTS (SELECT FROM pg_catalog.pg_constraint c
+                       WHERE c.conrelid OPERATOR(pg_catalog.=) relation
+                         AND c.contype OPERATOR(pg_catalog.=) 'c'::pg_catalog."char")
+       AND NOT EXISTS (SELECT FROM pg_catalog.pg_attribute a
+                       WHERE a.attrelid OPERATOR(pg_catalog.=) relation AND NOT a.attisdropped
+                         AND a.attgenerated OPERATOR(pg_catalog.<>) ''::pg_catalog."char")
 $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.reading_runs_no_code(oid) FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.reading_runs_no_code(oid) IS
 'Whether reading a table runs no code attached to it: no rules, checks, generated columns, expressions in indexes or statistics';
 
 CREATE FUNCTION rag_internal.writing_runs_no_code(relation oid) RETURNS boolean
-    LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE sql STABLE PARALLEL SAFE AS $$
     SELECT rag_internal.reading_runs_no_code(relation)
-       AND NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = relation AND NOT t.tgisinternal)
-       AND NOT EXISTS (SELECT FROM pg_attrdef d WHERE d.adrelid = relation)
+       AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t
+                       WHERE t.tgrelid OPERATOR(pg_catalog.=) relation AND NOT t.tgisinternal)
+       AND NOT EXISTS (SELECT FROM pg_catalog.pg_attrdef d WHERE d.adrelid OPERATOR(pg_catalog.=) relation)
 $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.writing_runs_no_code(oid) FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.writing_runs_no_code(oid) IS
@@ -178,16 +200,18 @@ CREATE FUNCTION rag_internal.collection_facts(wanted integer) RETURNS TABLE (
     generation integer, model text, dimensions integer, chunker text, chunk_tokens integer, chunk_overlap integer,
     chunk_table oid, chunk_table_name text, chunk_table_kind text, chunk_table_owner oid, chunk_key_columns text[],
     embedding_column text, is_adopted boolean, reading_runs_no_code boolean)
-    LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT c.id, c.name, c.description, c.last_error IS NOT NULL,
-           c.source::oid, coalesce(format('%I.%I', sn.nspname, s.relname), ''), coalesce(s.relkind::text, ''),
+    LANGUAGE plpgsql STABLE PARALLEL SAFE ROWS 1
+    SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+BEGIN
+    RETURN QUERY SELECT c.id, c.name, c.description, c.last_error IS NOT NULL,
+           c.source::oid, coalesce(quote_ident(sn.nspname) || '.' || quote_ident(s.relname), ''), coalesce(s.relkind::text, ''),
            coalesce(s.relowner, 0::oid), rag_internal.shares_rows(c.source),
            used.names, used.numbers,
            c.key_columns, coalesce(k.types, '{}'), coalesce(k.modifiers, '{}'), coalesce(k.equality, '{}'),
            c.content_columns, content.types, c.title_column, title.type, c.link_column, link.type,
            c.metadata_columns, metadata.types,
            g.id, g.model, g.dimensions, g.chunker, g.chunk_tokens, g.chunk_overlap,
-           g.chunk_table::oid, coalesce(format('%I.%I', tn.nspname, t.relname), ''), coalesce(t.relkind::text, ''),
+           g.chunk_table::oid, coalesce(quote_ident(tn.nspname) || '.' || quote_ident(t.relname), ''), coalesce(t.relkind::text, ''),
            coalesce(t.relowner, 0::oid), g.chunk_key_columns, g.embedding_column, g.is_adopted,
            coalesce(rag_internal.reading_runs_no_code(c.source) AND rag_internal.reading_runs_no_code(g.chunk_table), false)
     FROM rag_internal.collection c
@@ -210,8 +234,8 @@ CREATE FUNCTION rag_internal.collection_facts(wanted integer) RETURNS TABLE (
         FROM rag_internal.columns_by_name(c.source, c.metadata_columns) AS u) AS metadata (types)
     CROSS JOIN LATERAL rag_internal.columns_by_name(c.source, ARRAY[c.title_column]) AS title
     CROSS JOIN LATERAL rag_internal.columns_by_name(c.source, ARRAY[c.link_column]) AS link
-    WHERE c.id = wanted
-$$;
+    WHERE c.id = wanted;
+END $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.collection_facts(integer) FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.collection_facts(integer) IS
 'All that is known of a collection and its serving generation: the registered rows, and what the catalogs say of the tables, columns, types and operators they name';

@@ -3,11 +3,11 @@
 #[pgrx::pg_schema]
 mod tests {
     use crate::pg::jsonb::Jsonb;
-    use crate::pg::spi::{self, Mode};
+    use crate::pg::spi::{self, Snapshot};
     use pgrx::prelude::*;
 
     fn read(sql: &str) -> Option<Jsonb> {
-        spi::connect(|s| s.query(Mode::Read, sql, &[]).one())
+        spi::connect(|s| s.query(Snapshot::Active, sql, &[]).one())
     }
 
     #[pg_test]
@@ -16,7 +16,7 @@ mod tests {
             let value = read(&format!("SELECT {}::jsonb", pgrx::spi::quote_literal(text))).unwrap();
             assert_eq!(value.text(), text);
             let again: Option<Jsonb> =
-                spi::connect(|s| s.query(Mode::Read, "SELECT $1", &[value.clone().into()]).one());
+                spi::connect(|s| s.query(Snapshot::Active, "SELECT $1", &[value.clone().into()]).one());
             assert_eq!(again.as_ref(), Some(&value));
         }
     }
@@ -25,14 +25,14 @@ mod tests {
     fn an_array_of_values_keeps_each_of_them() {
         let values = vec![read("SELECT '{\"id\": 1}'::jsonb").unwrap(), read("SELECT '[2]'::jsonb").unwrap()];
         let text: Option<String> =
-            spi::connect(|s| s.query(Mode::Read, "SELECT $1::jsonb[]::text", &[values.into()]).one());
+            spi::connect(|s| s.query(Snapshot::Active, "SELECT $1::jsonb[]::text", &[values.into()]).one());
         assert_eq!(text.as_deref(), Some(r#"{"{\"id\": 1}",[2]}"#));
     }
 
     #[pg_test]
     fn a_stored_and_compressed_value_is_read_whole() {
         Spi::run("CREATE TABLE j AS SELECT jsonb_build_object('long', repeat('word ', 10000)) AS v").unwrap();
-        let value: Option<Jsonb> = spi::connect(|s| s.query(Mode::Write, "SELECT v FROM j", &[]).one());
+        let value: Option<Jsonb> = spi::connect(|s| s.query(Snapshot::New, "SELECT v FROM j", &[]).one());
         assert_eq!(value.unwrap().text().len(), 50_012);
     }
 }

@@ -2,11 +2,13 @@
 
 #[pgrx::pg_schema]
 mod tests {
-    use crate::pg::spi::{self, Mode, Statement};
+    use crate::pg::spi::{self, Snapshot, Statement};
     use pgrx::prelude::*;
 
     fn has_transaction_id() -> bool {
-        spi::connect(|s| s.query(Mode::Read, "SELECT pg_current_xact_id_if_assigned() IS NOT NULL", &[]).one().unwrap())
+        spi::connect(|s| {
+            s.query(Snapshot::Active, "SELECT pg_current_xact_id_if_assigned() IS NOT NULL", &[]).one().unwrap()
+        })
     }
 
     #[pg_test]
@@ -14,18 +16,18 @@ mod tests {
         // The test harness itself may have written; a subtransaction would not show it, so only the change counts.
         let before = has_transaction_id();
         spi::connect(|s| {
-            s.query(Mode::Read, "SELECT count(*) FROM pg_class", &[]);
-            s.query(Mode::Write, "SELECT count(*) FROM pg_class", &[]);
+            s.query(Snapshot::Active, "SELECT count(*) FROM pg_class", &[]);
+            s.query(Snapshot::New, "SELECT count(*) FROM pg_class", &[]);
         });
         assert_eq!(has_transaction_id(), before);
     }
 
     #[pg_test]
-    fn a_write_mode_statement_sees_what_was_just_written() {
+    fn a_statement_with_a_new_snapshot_sees_what_was_just_written() {
         Spi::run("CREATE TABLE t (a int)").unwrap();
         let n: Option<i64> = spi::connect(|s| {
             s.run("INSERT INTO t SELECT generate_series(1, 3)", &[]);
-            s.query(Mode::Write, "SELECT count(*) FROM t", &[]).one()
+            s.query(Snapshot::New, "SELECT count(*) FROM t", &[]).one()
         });
         assert_eq!(n, Some(3));
     }
@@ -34,7 +36,7 @@ mod tests {
     fn more_statements_than_are_kept_still_run() {
         spi::connect(|s| {
             for i in 0..600 {
-                let one: Option<i32> = s.query(Mode::Read, &format!("SELECT {i}"), &[]).one();
+                let one: Option<i32> = s.query(Snapshot::Active, &format!("SELECT {i}"), &[]).one();
                 assert_eq!(one, Some(i));
             }
         });
@@ -61,6 +63,6 @@ mod tests {
 
     #[pg_test(error = "column 1 has type 25, which is not a i32")]
     fn a_column_of_another_type_is_refused_rather_than_misread() {
-        spi::connect(|s| s.query(Mode::Read, "SELECT 'x'::text", &[]).one::<i32>());
+        spi::connect(|s| s.query(Snapshot::Active, "SELECT 'x'::text", &[]).one::<i32>());
     }
 }

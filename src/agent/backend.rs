@@ -35,7 +35,7 @@ pub fn answer(question: &str, collection: Option<&str>, chat_model: Option<&str>
     }
     .to_string();
     let mut run = Run::new(RunRequest::new(question, &model, tools));
-    let mut recorder = Recorder::begin(&NewRun { question, collection, model: &model }, &run);
+    let mut recorder = Recorder::begin(NewRun { question, collection, model: &model });
     let answer = drive(&mut run, &mut recorder)?;
     let (id, latency_ms) = recorder.finish(&answer);
     Ok(Finished { id, model, answer, latency_ms })
@@ -54,7 +54,7 @@ fn check_question(question: &str) -> Result<()> {
     Ok(())
 }
 
-fn drive(run: &mut Run, recorder: &mut Recorder) -> Result<Answer> {
+fn drive(run: &mut Run, recorder: &mut Recorder<'_>) -> Result<Answer> {
     let mut input = Input::Start;
     loop {
         let effect = run.next(input);

@@ -1,12 +1,13 @@
-//! The recorder: what a run is and does, written to `rag.runs` and `rag.steps` while it goes on.
+//! The recorder: what a run is and does, for `rag.runs` and `rag.steps`.
 //!
-//! A driver begins it, appends after every step of the run, and finishes it. Where the transaction may not write, the same calls
-//! write nothing.
+//! A driver begins it, appends after every step of the run, and finishes it. The driver in a backend works in its caller's
+//! transaction, where nobody could see an unfinished run or go on with it. So all of it is written at the end: while a model
+//! works, the transaction has written nothing and has no transaction id. Where the transaction may not write, nothing is.
 
 use super::statements;
 use crate::pg::{role, xact};
 use pgrx::Uuid;
-use ragent_core::agent::{Answer, Run};
+use ragent_core::agent::{Answer, Run, Step};
 use std::time::Instant;
 
 /// What is known of a run when it begins.
@@ -20,39 +21,31 @@ pub struct NewRun<'a> {
 }
 
 /// Records one run.
-pub struct Recorder {
+pub struct Recorder<'a> {
     id: Uuid,
+    new: NewRun<'a>,
     started: Instant,
-    /// Whether the transaction may write.
-    writes: bool,
-    /// Steps recorded so far.
-    steps: i32,
+    steps: Vec<Step>,
 }
 
-impl Recorder {
-    /// Gives the run an identifier and records that the current role began it.
-    pub fn begin(new: &NewRun<'_>, run: &Run) -> Recorder {
+impl<'a> Recorder<'a> {
+    /// Gives the run an identifier.
+    pub fn begin(new: NewRun<'a>) -> Self {
         let id = Uuid::from_bytes(*uuid::Uuid::now_v7().as_bytes());
-        let recorder = Recorder { id, started: Instant::now(), writes: xact::may_write(), steps: 0 };
-        if recorder.writes {
-            statements::begin(id, role::current(), new, run);
-        }
-        recorder
+        Self { id, new, started: Instant::now(), steps: Vec::new() }
     }
 
-    /// Records the steps that the run made since it was last called, and the state from which it could go on.
+    /// Takes the steps that the run made since this was last called.
     pub fn append(&mut self, run: &mut Run) {
-        let steps = run.take_steps();
-        if self.writes && !steps.is_empty() {
-            statements::append(self.id, self.steps, &steps, run.state());
-        }
-        self.steps += steps.len() as i32;
+        self.steps.extend(run.take_steps());
     }
 
-    /// Records how the run ended. Its identifier, and the milliseconds it took.
+    /// Records who asked what, the steps, and how the run ended. Its identifier, and the milliseconds it took.
     pub fn finish(self, answer: &Answer) -> (Uuid, f64) {
         let latency_ms = self.started.elapsed().as_secs_f64() * 1000.0;
-        if self.writes {
+        if xact::may_write() {
+            statements::begin(self.id, role::current(), &self.new, latency_ms);
+            statements::append(self.id, 0, &self.steps);
             statements::finish(self.id, answer, latency_ms);
         }
         (self.id, latency_ms)

@@ -3,20 +3,18 @@
 use super::recorder::NewRun;
 use crate::error::{Error, Result};
 use crate::pg::role::{self, ActingAs};
-use crate::pg::spi::{self, Mode, Row, arg};
+use crate::pg::spi::{self, Row, Snapshot, arg};
 use pgrx::{JsonB, PgSqlErrorCode, Uuid, pg_sys};
-use ragent_core::agent::{Answer, Citation, Detail, Run, Status, Step};
+use ragent_core::agent::{Answer, Citation, Detail, Status, Step};
 use ragent_core::model::Usage;
 use ragent_core::trace::{RunError, RunRow};
-use serde_json::Value;
 
-/// Records that `asker` began a run.
-pub fn begin(id: Uuid, asker: pg_sys::Oid, new: &NewRun<'_>, run: &Run) {
+/// Records that `asker` began a run so many milliseconds ago.
+pub fn begin(id: Uuid, asker: pg_sys::Oid, new: &NewRun<'_>, ago_ms: f64) {
     const BEGIN: &str =
-        "INSERT INTO rag.runs (id, role, role_oid, question, collection, model, status, state, state_version, started_at)
-        VALUES ($1, $2::pg_catalog.name, $3, $4, $5, $6, $7, $8, $9, pg_catalog.clock_timestamp())";
-    let state = run.state();
-    let version = state.as_ref().map(|_| Run::VERSION);
+        "INSERT INTO rag.runs (id, role, role_oid, question, collection, model, status, started_at)
+        VALUES ($1, $2::pg_catalog.name, $3, $4, $5, $6, $7,
+                pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $8 / 1000))";
     let _acting = ActingAs::superuser();
     spi::connect(|s| {
         s.run(
@@ -29,24 +27,19 @@ pub fn begin(id: Uuid, asker: pg_sys::Oid, new: &NewRun<'_>, run: &Run) {
                 arg(new.collection.map(str::to_owned)),
                 arg(new.model.to_owned()),
                 arg(Status::Running.as_str().to_owned()),
-                arg(state.map(JsonB)),
-                arg(version),
+                arg(ago_ms),
             ],
         );
     });
 }
 
-/// Records steps, numbered on from `recorded`, and the state they led to; `None` when the run is over.
-pub fn append(id: Uuid, recorded: i32, steps: &[Step], state: Option<Value>) {
-    const STATE: &str = "UPDATE rag.runs SET state = $2, state_version = $3 WHERE id OPERATOR(pg_catalog.=) $1";
+/// Records steps, numbered on from `recorded`.
+pub fn append(id: Uuid, recorded: i32, steps: &[Step]) {
     const STEP: &str =
         "INSERT INTO rag.steps (run_id, number, kind, round, detail, input_tokens, output_tokens, latency_ms)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
     let _acting = ActingAs::superuser();
     spi::connect(|s| {
-        if let Some(state) = state {
-            s.run(STATE, &[arg(id), arg(JsonB(state)), arg(Run::VERSION)]);
-        }
         for (step, number) in steps.iter().zip(recorded + 1..) {
             s.run(
                 STEP,
@@ -103,7 +96,7 @@ pub fn run(id: Uuid) -> Result<Option<RunRow>> {
             error_sqlstate, error_hint, searches, rounds, input_tokens, output_tokens, latency_ms,
             started_at::pg_catalog.text
         FROM rag.runs WHERE id OPERATOR(pg_catalog.=) $1";
-    spi::connect(|s| s.query(Mode::Read, RUN, &[arg(id)]).first().map(|row| run_row(&row)).transpose())
+    spi::connect(|s| s.query(Snapshot::Active, RUN, &[arg(id)]).first().map(|row| run_row(&row)).transpose())
 }
 
 fn run_row(row: &Row<'_>) -> Result<RunRow> {
@@ -147,7 +140,7 @@ pub fn steps(run_id: Uuid) -> Result<Vec<Step>> {
     const STEPS: &str = "SELECT kind, round, detail, input_tokens, output_tokens, latency_ms
         FROM rag.steps WHERE run_id OPERATOR(pg_catalog.=) $1 ORDER BY number";
     spi::connect(|s| {
-        let rows = s.query(Mode::Read, STEPS, &[arg(run_id)]);
+        let rows = s.query(Snapshot::Active, STEPS, &[arg(run_id)]);
         rows.iter()
             .map(|row| {
                 let detail = Detail::read(&row.need_named::<String>("kind"), row.need_named::<JsonB>("detail").0)

@@ -4,7 +4,7 @@ use super::permit::Permit;
 use super::statements::{capture, queue};
 use super::wake;
 use crate::pg::role::Settings;
-use crate::pg::spi::{self, Mode, arg};
+use crate::pg::spi::{self, Snapshot, arg};
 use crate::pg::trigger::{Event, TriggerCall};
 use crate::registry::{self, Collection};
 use std::cell::RefCell;
@@ -39,7 +39,7 @@ pub fn capture(call: &TriggerCall<'_>) -> bool {
         } else if call.is_for_row() {
             let (old, new) = call.rows();
             let args: Vec<_> = std::iter::once(arg(c.id)).chain(old).chain(new).collect();
-            s.query_kept(Mode::Write, &capture::row_statement(&c, call.event(), call.relation()), &args);
+            s.query_kept(Snapshot::New, &capture::row_statement(&c, call.event(), call.relation()), &args);
         } else if call.event() == Event::Truncate {
             queue::compare_all(s, c.id);
         } else {
@@ -49,7 +49,7 @@ pub fn capture(call: &TriggerCall<'_>) -> bool {
                 1..=MOST_SINGLE_ROWS => capture::statement(&c, call.event()),
                 _ => capture::bulk_statement(&c, call.event()),
             };
-            s.query_kept(Mode::Write, &statement, &[arg(c.id)]);
+            s.query_kept(Snapshot::New, &statement, &[arg(c.id)]);
         }
         wake::at_commit();
     });

@@ -95,7 +95,7 @@ pub struct Job {
 /// # Errors
 /// Those of a collection, model or server that cannot be used until somebody does something.
 fn usable(collection: i32) -> Result<Option<(Rc<Collection>, ModelName, Provider)>> {
-    let Some(c) = registry::by_id(collection) else { return Ok(None) };
+    let Some(c) = registry::by_id(collection).and_then(registry::held) else { return Ok(None) };
     c.check()?;
     let model = ModelName::parse(&c.generation.model)?;
     let provider = provider::resolve(&model, c.source.owner)?;
@@ -270,8 +270,13 @@ impl Job {
                 && c.key.columns == self.collection.key.columns
                 && c.generation.id == self.collection.generation.id
         };
+<<<<<<< HEAD
         let usable = registry::by_id(self.collection.id).filter(is_same);
         let Some(c) = usable else { return claim::release(self.collection.id, &ids) };
+=======
+        let usable = registry::by_id(self.collection.id).and_then(registry::held).filter(is_same);
+        let Some(c) = usable else { return queue::release(self.collection.id, &ids) };
+>>>>>>> house
         // What this worker has no claim of any more, somebody else has read since, or will.
         let held = claim::finish(c.id, &ids);
         let is_held = |row: &JobRow| row.ids.iter().all(|id| held.contains(id));

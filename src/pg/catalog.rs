@@ -153,15 +153,21 @@ pub fn is_built_in_type(oid: pg_sys::Oid) -> bool {
 pub fn types_within(oid: pg_sys::Oid) -> Vec<pg_sys::Oid> {
     let mut types = Vec::new();
     let mut next = oid;
-    // SAFETY: syscache look-ups in a transaction, which answer for a type that is not there.
     while next != pg_sys::InvalidOid && !types.contains(&next) {
         types.push(next);
+        // SAFETY: syscache look-ups in a transaction, which answer for a type that is not there.
         next = unsafe {
             let base = pg_sys::getBaseType(next);
             if base == next { pg_sys::get_base_element_type(next) } else { base }
         };
     }
     types
+}
+
+/// Keeps everybody from altering or dropping a relation until the transaction ends; waits for those who do so now.
+pub fn keep_definition(relation: pg_sys::Oid) {
+    // SAFETY: inside a transaction. The lock of a reader; a relation that is not there can be locked, too.
+    unsafe { pg_sys::LockRelationOid(relation, pg_sys::AccessShareLock as i32) }
 }
 
 /// Makes `dependent` go when `referenced` is dropped, without CASCADE.

@@ -1,7 +1,7 @@
 //! SQL from Rust: a thin layer over SPI with kept plans.
 //!
-//! pgrx's own client assigns a transaction id even for a SELECT (which breaks standbys and parallel plans), so this
-//! one distinguishes [`Mode::Read`] from [`Mode::Write`]. The SQL text itself stands in the rooms' `statements`.
+//! pgrx's own client assigns a transaction id even for a SELECT, which breaks standbys and parallel plans; this one leaves
+//! that to the statement. The SQL text itself stands in the rooms' `statements`.
 
 use pgrx::datum::DatumWithOid;
 use pgrx::{FromDatum, IntoDatum, pg_sys};
@@ -21,14 +21,14 @@ pub fn arg<'a, T: IntoDatum>(value: T) -> Arg<'a> {
     value.into()
 }
 
-/// How a statement sees the database.
+/// Which rows a statement sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// With the snapshot of the calling query; may run on a standby.
-    Read,
-    /// With a new snapshot that includes what this transaction did just now; may write, and may run on a standby as
-    /// long as it does not.
-    Write,
+pub enum Snapshot {
+    /// What the calling query sees. The statement may only read.
+    Active,
+    /// What is committed by now, as far as the transaction's isolation level allows, and what this transaction did just now.
+    /// The statement may write; one that does not runs on a standby, too.
+    New,
 }
 
 /// An open SPI connection. Results live as long as it does.
@@ -113,27 +113,28 @@ const MAX_PLANS: usize = 256;
 
 impl<'c> Spi<'c> {
     /// Runs a statement and returns its rows. The plan is kept.
-    pub fn query(&self, mode: Mode, sql: &str, args: &[Arg<'_>]) -> Rows<'c> {
-        self.execute_plan(mode, kept_plan(sql, args), args, sql)
+    pub fn query(&self, snapshot: Snapshot, sql: &str, args: &[Arg<'_>]) -> Rows<'c> {
+        self.execute_plan(snapshot, kept_plan(sql, args), args, sql)
     }
 
     /// Runs a statement with its own kept plan and returns its rows.
-    pub fn query_kept(&self, mode: Mode, statement: &Statement, args: &[Arg<'_>]) -> Rows<'c> {
-        self.execute_plan(mode, statement.plan(args), args, &statement.sql)
+    pub fn query_kept(&self, snapshot: Snapshot, statement: &Statement, args: &[Arg<'_>]) -> Rows<'c> {
+        self.execute_plan(snapshot, statement.plan(args), args, &statement.sql)
     }
 
-    fn execute_plan(&self, mode: Mode, plan: pg_sys::SPIPlanPtr, args: &[Arg<'_>], sql: &str) -> Rows<'c> {
+    fn execute_plan(&self, snapshot: Snapshot, plan: pg_sys::SPIPlanPtr, args: &[Arg<'_>], sql: &str) -> Rows<'c> {
         let (mut values, nulls) = values(args);
         // SAFETY: plan is live (kept), and values and nulls have as many entries as the plan has arguments, since it
         // was prepared for their types.
-        let code =
-            unsafe { pg_sys::SPI_execute_plan(plan, values.as_mut_ptr(), nulls.as_ptr(), mode == Mode::Read, 0) };
+        let code = unsafe {
+            pg_sys::SPI_execute_plan(plan, values.as_mut_ptr(), nulls.as_ptr(), snapshot == Snapshot::Active, 0)
+        };
         self.result(code, sql)
     }
 
     /// Runs a statement that returns nothing; the number of rows it touched.
     pub fn run(&self, sql: &str, args: &[Arg<'_>]) -> u64 {
-        self.query(Mode::Write, sql, args).len as u64
+        self.query(Snapshot::New, sql, args).len as u64
     }
 
     /// Runs utility statements (DDL), separated by semicolons.

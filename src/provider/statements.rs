@@ -1,7 +1,7 @@
 //! Foreign servers and user mappings, and the extensions that stand below.
 
 use crate::pg::role::ActingAs;
-use crate::pg::spi::{self, Mode, arg};
+use crate::pg::spi::{self, Snapshot, arg};
 use pgrx::pg_sys;
 use ragent_core::provider::{Options, split_options};
 
@@ -29,7 +29,7 @@ pub fn provider(name: &str, role: pg_sys::Oid) -> Option<ProviderRow> {
      WHERE s.srvname = $1";
     let _acting = ActingAs::superuser();
     spi::connect(|s| {
-        let rows = s.query(Mode::Read, SQL, &[arg(name.to_owned()), arg(role)]);
+        let rows = s.query(Snapshot::Active, SQL, &[arg(name.to_owned()), arg(role)]);
         rows.first().map(|row| ProviderRow {
             is_provider: row.need_named("is_provider"),
             may_use: row.need_named("may_use"),
@@ -45,5 +45,7 @@ pub fn has_option(role: pg_sys::Oid, name: &str, value: &str) -> bool {
                WHERE pg_catalog.pg_has_role($1, s.srvowner, 'USAGE') AND $2 = ANY (s.srvoptions))
         OR EXISTS (SELECT FROM pg_catalog.pg_user_mapping m WHERE m.umuser = $1 AND $2 = ANY (m.umoptions))";
     let _acting = ActingAs::superuser();
-    spi::connect(|s| s.query(Mode::Read, SQL, &[arg(role), arg(format!("{name}={value}"))]).one().unwrap_or(false))
+    spi::connect(|s| {
+        s.query(Snapshot::Active, SQL, &[arg(role), arg(format!("{name}={value}"))]).one().unwrap_or(false)
+    })
 }

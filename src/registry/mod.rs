@@ -21,8 +21,8 @@ pub use key::Key;
 pub use vectors::{Embedding, MAX_DIMENSIONS, Vectors};
 
 use crate::error::{Error, Result};
-use crate::pg::role;
 use crate::pg::spi::quote;
+use crate::pg::{catalog, role};
 use std::rc::Rc;
 
 /// The collection of that name, if the current role may read it.
@@ -55,6 +55,23 @@ pub fn existing(name: &str) -> Result<Rc<Collection>> {
             "Create it with rag.create_collection(...), or see rag.collections.",
         )
     })
+}
+
+/// The collection as it is once its tables are locked: what is known of them stays true until the transaction ends. None:
+/// it is gone.
+///
+/// When a transaction that alters a table commits, its rows are visible a moment before processes hear of it; the lock is
+/// given up after that.
+pub fn held(mut c: Rc<Collection>) -> Option<Rc<Collection>> {
+    loop {
+        catalog::keep_definition(c.source.table);
+        catalog::keep_definition(c.vectors.table);
+        let now = by_id(c.id)?;
+        if (now.source.table, now.vectors.table) == (c.source.table, c.vectors.table) {
+            return Some(now);
+        }
+        c = now;
+    }
 }
 
 /// All collections the current role may read, by name.

@@ -6,7 +6,7 @@
 use super::{Collection, facts};
 use crate::error::Error;
 use crate::pg::role::ActingAs;
-use crate::pg::spi::{self, Arg, Mode, arg};
+use crate::pg::spi::{self, Arg, Snapshot, arg};
 use crate::pg::xact;
 
 /// The collection of that number.
@@ -25,7 +25,7 @@ pub fn by_name(name: &str) -> Option<Collection> {
 fn one(sql: &str, key: Arg<'_>) -> Option<Collection> {
     let _acting = ActingAs::superuser();
     spi::with_latest_snapshot(|| {
-        spi::connect(|s| s.query(Mode::Read, sql, &[key]).first().map(|row| facts::read(&row)))
+        spi::connect(|s| s.query(Snapshot::Active, sql, &[key]).first().map(|row| facts::read(&row)))
     })
 }
 
@@ -34,7 +34,7 @@ pub fn ids() -> Vec<i32> {
     const SQL: &str = "SELECT c.id FROM rag_internal.collection c ORDER BY c.name";
     let _acting = ActingAs::superuser();
     spi::with_latest_snapshot(|| {
-        spi::connect(|s| s.query(Mode::Read, SQL, &[]).iter().map(|row| row.need(1)).collect())
+        spi::connect(|s| s.query(Snapshot::Active, SQL, &[]).iter().map(|row| row.need(1)).collect())
     })
 }
 

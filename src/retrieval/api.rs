@@ -1,6 +1,6 @@
 //! `rag.search`.
 
-use super::{Found, Query, Scope, Search, search};
+use super::{Query, Scope, Search, search};
 use crate::error::{Error, required};
 use crate::pg::jsonb::Jsonb;
 use crate::pg::vector::Vector;
@@ -38,14 +38,15 @@ macro_rules! search_function {
             let bounds = Bounds::check(k, min_score).map_err(|e| Error::bad_argument(e.to_string(), e.hint()))?;
             let scope = Scope::of(collection.as_deref());
             let found = search(&[Search { query: $search, scope, bounds, mode: Mode::default() }])?;
-            Ok(TableIterator::new(found.into_iter().flatten().map(row)))
+            Ok(TableIterator::new(
+                found
+                    .into_iter()
+                    .flatten()
+                    .map(|f| (f.collection, f.key, f.chunk, f.content, f.title, f.link, f.metadata, f.score)),
+            ))
         }
     };
 }
 
 search_function!(search_text, String, text => Query::Text(&text));
 search_function!(search_vector, Vector, vector => Query::Vector(&vector.0));
-
-fn row(f: Found) -> (String, Jsonb, i32, String, Option<String>, Option<String>, Option<Jsonb>, f64) {
-    (f.collection, f.key, f.chunk, f.content, f.title, f.link, f.metadata, f.score)
-}

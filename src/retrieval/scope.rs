@@ -19,7 +19,7 @@ impl<'a> Scope<'a> {
         name.map_or(Self::All, Self::One)
     }
 
-    /// The collections that can be searched now. Of all, those that cannot are left out with a warning: somebody else's
+    /// The collections that can be searched now, their tables locked against changes. Of all, those that cannot are left out with a warning: somebody else's
     /// broken table must not keep a role from searching its own.
     ///
     /// # Errors
@@ -27,14 +27,19 @@ impl<'a> Scope<'a> {
     pub fn collections(self) -> Result<Vec<Rc<Collection>>> {
         let name = match self {
             Self::One(name) => name,
-            Self::All => return Ok(registry::all_readable().into_iter().filter(|c| is_usable(c)).collect()),
+            Self::All => {
+                return Ok(registry::all_readable().into_iter().filter_map(registry::held).filter(is_usable).collect());
+            }
         };
-        let collection = registry::readable(name)?;
+        let collection = match registry::held(registry::readable(name)?) {
+            Some(collection) => collection,
+            None => registry::existing(name)?,
+        };
         collection.check()?;
         Ok(vec![collection])
     }
 }
 
-fn is_usable(c: &Collection) -> bool {
+fn is_usable(c: &Rc<Collection>) -> bool {
     c.check().inspect_err(|e| pgrx::warning!("{e}")).is_ok()
 }

@@ -3,7 +3,7 @@
 use super::Found;
 use super::arm::Candidate;
 use crate::pg::role::{self, ActingAs, Settings};
-use crate::pg::spi::{self, Cursor, Mode, Rows, Spi, arg, quote};
+use crate::pg::spi::{self, Cursor, Rows, Snapshot, Spi, arg, quote};
 use crate::pg::vector::Vector;
 use crate::registry::statements::columns;
 use crate::registry::{Collection, Column};
@@ -21,7 +21,7 @@ pub fn nearest_visible(c: &Collection, query: &[f32], k: usize) -> Vec<Found> {
         if c.reading_runs_no_code { ActingAs::reader(c.source.owner) } else { ActingAs::restricted(c.source.owner) };
     let _settings = (k > ef_search()).then(|| widened(k));
     spi::connect(|s| {
-        let rows = s.query_kept(Mode::Read, &statement, &[arg(Vector(query.to_vec()))]);
+        let rows = s.query_kept(Snapshot::Active, &statement, &[arg(Vector(query.to_vec()))]);
         let found = rows.iter().map(|row| Found {
             collection: c.name.clone(),
             key: row.need(1),
@@ -68,7 +68,7 @@ pub fn nearest(s: &Spi<'_>, c: &Collection, query: &[f32], limit: usize) -> Vec<
     });
     let _acting = ActingAs::restricted(c.source.owner);
     let _settings = widened(limit);
-    candidates(&s.query_kept(Mode::Read, &statement, &[arg(Vector(query.to_vec()))]))
+    candidates(&s.query_kept(Snapshot::Active, &statement, &[arg(Vector(query.to_vec()))]))
 }
 
 /// How many candidates an index scan looks at.
@@ -158,7 +158,7 @@ pub fn visible(c: &Collection, candidates: Vec<Candidate>) -> Vec<Found> {
     let hashes: Vec<_> = candidates.iter().map(|c| c.source_hash).collect();
     let mut candidates: Vec<Option<Candidate>> = candidates.into_iter().map(Some).collect();
     spi::connect(|s| {
-        let rows = s.query_kept(Mode::Read, &statement, &[arg(keys), arg(versions), arg(hashes)]);
+        let rows = s.query_kept(Snapshot::Active, &statement, &[arg(keys), arg(versions), arg(hashes)]);
         let found = rows.iter().filter_map(|row| {
             let candidate = candidates[row.need::<i64>(1) as usize - 1].take()?;
             Some(Found {

@@ -1,7 +1,7 @@
 //! All SQL text of the room: the extension and the workers, as the catalogs show them.
 
 use crate::pg::role::ActingAs;
-use crate::pg::spi::{self, Mode, arg};
+use crate::pg::spi::{self, Snapshot, arg};
 use crate::pg::worker::WORKER_TYPE;
 use pgrx::pg_sys;
 
@@ -9,7 +9,7 @@ use pgrx::pg_sys;
 pub fn extension_exists() -> bool {
     const SQL: &str =
         "SELECT EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname OPERATOR(pg_catalog.=) 'pg_ragent')";
-    spi::connect(|s| s.query(Mode::Read, SQL, &[]).one().unwrap_or(false))
+    spi::connect(|s| s.query(Snapshot::Active, SQL, &[]).one().unwrap_or(false))
 }
 
 /// Asks the workers of a database to end, if the role may do to it what they are in the way of; how many there are.
@@ -22,8 +22,8 @@ pub fn end_workers(database: &str, role: pg_sys::Oid) -> i64 {
     const ANEW: &str = "SELECT pg_catalog.pg_stat_clear_snapshot()";
     let _acting = ActingAs::superuser();
     spi::connect(|s| {
-        s.query(Mode::Read, ANEW, &[]);
+        s.query(Snapshot::Active, ANEW, &[]);
         let args = [arg(database.to_owned()), arg(role), arg(WORKER_TYPE.to_owned())];
-        s.query(Mode::Read, SQL, &args).one().unwrap_or(0)
+        s.query(Snapshot::Active, SQL, &args).one().unwrap_or(0)
     })
 }

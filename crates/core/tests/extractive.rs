@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use serde_json::json;
 
 use ragent_core::agent::{
-    Answer, Call, Decision, Effect, Hit, Input, Outcome, Run, RunRequest, SearchCall, SearchResult, SearchTool,
+    Answer, Decision, Effect, Hit, Input, Outcome, Run, RunRequest, SearchCall, SearchResult, SearchTool,
 };
 use ragent_core::extractive;
 use ragent_core::model::{ChatReply, ChatRequest, Message, ToolChoice};
@@ -90,7 +90,8 @@ impl Library {
                     run.next(Input::Model(reply))
                 }
                 Effect::Call(calls) => {
-                    let calls: Vec<SearchCall> = calls.into_iter().map(|Call::Search(call)| call).collect();
+                    let calls: Vec<SearchCall> =
+                        calls.into_iter().map(|call| call.try_into().expect("a search")).collect();
                     let results = calls.iter().map(|call| self.search(call).into()).collect();
                     searched.extend(calls);
                     run.next(Input::Called(results))

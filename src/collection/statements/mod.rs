@@ -7,7 +7,7 @@ use super::create::NewCollection;
 use crate::ingest::statements::{capture, queue};
 use crate::pg::catalog;
 use crate::pg::role::{ActingAs, Settings};
-use crate::pg::spi::{self, Mode, arg};
+use crate::pg::spi::{self, Snapshot, arg};
 use crate::registry::{self, Collection};
 use pgrx::pg_sys;
 
@@ -49,7 +49,7 @@ fn insert(new: &NewCollection<'_>) -> i32 {
         arg(new.metadata.clone()),
         arg(new.description.clone()),
     ];
-    spi::connect(|s| s.query(Mode::Write, SQL, &args).one().expect("RETURNING gives a row"))
+    spi::connect(|s| s.query(Snapshot::New, SQL, &args).one().expect("RETURNING gives a row"))
 }
 
 fn insert_generation(collection: i32, new: &NewCollection<'_>) {
@@ -103,11 +103,11 @@ pub fn count(oid: pg_sys::Oid, name: &str) -> i64 {
          FROM pg_catalog.pg_class WHERE oid OPERATOR(pg_catalog.=) $1"
     );
     spi::connect(|s| {
-        let rows = s.query(Mode::Read, &facts, &[arg(oid)]);
+        let rows = s.query(Snapshot::Active, &facts, &[arg(oid)]);
         let estimate = rows.first().map(|row| (row.need::<i64>(1), row.get(2).unwrap_or(false)));
         match estimate {
             Some((n, true)) if n >= 0 => n,
-            _ => s.query(Mode::Read, &format!("SELECT pg_catalog.count(*) FROM {name}"), &[]).one().unwrap_or(0),
+            _ => s.query(Snapshot::Active, &format!("SELECT pg_catalog.count(*) FROM {name}"), &[]).one().unwrap_or(0),
         }
     })
 }

@@ -2,7 +2,7 @@
 
 use crate::collection::source::{KeyColumn, Table};
 use crate::pg::role::ActingAs;
-use crate::pg::spi::{self, Mode, arg};
+use crate::pg::spi::{self, Snapshot, arg};
 use crate::registry::{Column, Key};
 use pgrx::pg_sys;
 
@@ -16,7 +16,7 @@ pub fn table(oid: pg_sys::Oid) -> Option<Table> {
         FROM pg_catalog.pg_class r JOIN pg_catalog.pg_namespace n ON n.oid = r.relnamespace WHERE r.oid = $1";
     let _acting = ActingAs::superuser();
     spi::connect(|s| {
-        let rows = s.query(Mode::Write, TABLE, &[arg(oid)]);
+        let rows = s.query(Snapshot::New, TABLE, &[arg(oid)]);
         rows.first().map(|row| {
             let (key, key_columns) = key(s, oid);
             Table {
@@ -39,7 +39,7 @@ pub fn table(oid: pg_sys::Oid) -> Option<Table> {
 fn columns(s: &spi::Spi<'_>, oid: pg_sys::Oid) -> Vec<Column> {
     const SQL: &str = "SELECT a.attname::pg_catalog.text AS name, a.atttypid AS type
         FROM pg_catalog.pg_attribute a WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
-    let rows = s.query(Mode::Write, SQL, &[arg(oid)]);
+    let rows = s.query(Snapshot::New, SQL, &[arg(oid)]);
     rows.iter().map(|row| Column::new(row.need_named("name"), row.need_named("type"))).collect()
 }
 
@@ -57,7 +57,7 @@ fn key(s: &spi::Spi<'_>, oid: pg_sys::Oid) -> (Key, Vec<KeyColumn>) {
         JOIN pg_catalog.pg_type t ON t.oid = k.type
         ORDER BY k.place";
     // With a search_path of pg_catalog alone, format_type qualifies every type that is not built in.
-    let rows = s.query(Mode::Write, SQL, &[arg(oid)]);
+    let rows = s.query(Snapshot::New, SQL, &[arg(oid)]);
     let names: Vec<String> = rows.iter().map(|row| row.need_named("name")).collect();
     let types: Vec<(pg_sys::Oid, i32)> =
         rows.iter().map(|row| (row.need_named("type"), row.need_named("modifier"))).collect();
@@ -84,11 +84,11 @@ pub fn may_create_in(schema: &str, role: pg_sys::Oid) -> Option<bool> {
     const SQL: &str = "SELECT pg_catalog.has_schema_privilege($2, n.oid, 'CREATE')
         FROM pg_catalog.pg_namespace n WHERE n.nspname = $1";
     let _acting = ActingAs::superuser();
-    spi::connect(|s| s.query(Mode::Write, SQL, &[arg(schema.to_owned()), arg(role)]).one())
+    spi::connect(|s| s.query(Snapshot::New, SQL, &[arg(schema.to_owned()), arg(role)]).one())
 }
 
 /// The parts of a possibly qualified, possibly quoted name. Raises PostgreSQL's own error for one that is malformed.
 pub fn parse_name(text: &str) -> Vec<String> {
     const SQL: &str = "SELECT pg_catalog.parse_ident($1)";
-    spi::connect(|s| s.query(Mode::Write, SQL, &[arg(text.to_owned())]).one().unwrap_or_default())
+    spi::connect(|s| s.query(Snapshot::New, SQL, &[arg(text.to_owned())]).one().unwrap_or_default())
 }

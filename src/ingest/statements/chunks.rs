@@ -1,7 +1,7 @@
 //! Chunk tables: reading what a row has and writing what it should have, as the source's owner.
 
 use crate::pg::role::ActingAs;
-use crate::pg::spi::{self, Mode, Row, arg, quote};
+use crate::pg::spi::{self, Row, Snapshot, arg, quote};
 use crate::pg::vector::Vector;
 use crate::registry::Collection;
 use crate::registry::statements::columns;
@@ -74,7 +74,7 @@ pub fn fitting(c: &Collection, wanted: &[String], bytes: i64) -> usize {
     let _acting = ActingAs::restricted(c.source.owner);
     spi::connect(|s| {
         let mut total = 0;
-        for row in s.query(Mode::Write, &sql, &[arg(wanted.to_vec())]).iter() {
+        for row in s.query(Snapshot::New, &sql, &[arg(wanted.to_vec())]).iter() {
             total += row.need_named::<i64>("size");
             if total > bytes {
                 return (row.need_named::<i32>("place") as usize - 1).max(1);
@@ -104,7 +104,7 @@ pub fn source_rows(c: &Collection, wanted: &[String]) -> Vec<Option<SourceRow>> 
     let mut found = vec![None; wanted.len()];
     let _acting = ActingAs::restricted(c.source.owner);
     spi::connect(|s| {
-        for row in s.query(Mode::Write, &sql, &[arg(wanted.to_vec())]).iter() {
+        for row in s.query(Snapshot::New, &sql, &[arg(wanted.to_vec())]).iter() {
             found[row.need_named::<i32>("place") as usize - 1] = Some(SourceRow {
                 text: RowText { content: row.need_named("content"), title: row.named("title") },
                 key: row.need_named("key"),
@@ -127,7 +127,7 @@ pub fn stored(c: &Collection, wanted: &[String]) -> Vec<(usize, StoredChunk)> {
     );
     let _acting = ActingAs::restricted(c.source.owner);
     spi::connect(|s| {
-        let rows = s.query(Mode::Write, &sql, &[arg(wanted.to_vec())]);
+        let rows = s.query(Snapshot::New, &sql, &[arg(wanted.to_vec())]);
         let chunk = |row: Row<'_>| StoredChunk {
             number: row.need_named("number"),
             hash: row.need_named("hash"),

@@ -3,7 +3,7 @@
 //! It does no I/O. A driver (a backend, a worker, a test) hands in what happened and does what it is told next:
 //!
 //! ```
-//! use ragent_core::agent::{Call, Effect, Hit, Input, Run, RunRequest, SearchResult, SearchTool};
+//! use ragent_core::agent::{Effect, Hit, Input, Run, RunRequest, SearchCall, SearchResult, SearchTool};
 //!
 //! let tool = SearchTool { collection: "facts".into(), description: "Facts about our office.".into() };
 //! let request = RunRequest::new("When does the office open?", "local/extractive", vec![tool.into()]);
@@ -13,9 +13,9 @@
 //!     effect = match effect {
 //!         // Here the keyless model; a driver sends the request to the model that it names.
 //!         Effect::CallModel(call) => run.next(Input::Model(ragent_core::extractive::reply(&call.request))),
-//!         Effect::Call(calls) => run.next(Input::Called(calls.iter().map(|Call::Search(call)| SearchResult {
+//!         Effect::Call(calls) => run.next(Input::Called(calls.into_iter().map(|call| SearchResult {
 //!             hits: vec![Hit {
-//!                 collection: call.collection.clone(),
+//!                 collection: SearchCall::try_from(call).expect("only searches are offered").collection,
 //!                 key: serde_json::json!({ "id": 1 }),
 //!                 chunk: 1,
 //!                 content: "The office opens at nine on weekdays.".into(),

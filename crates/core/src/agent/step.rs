@@ -8,7 +8,7 @@ use super::{Decision, Outcome, StopReason, ToolDetail};
 use crate::model::{ToolChoice, Usage};
 
 /// One thing that happened in a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Step {
     /// The round it belongs to, from 1; the model call that asks for searches and those searches share one.
     pub round: u32,
@@ -22,8 +22,7 @@ pub struct Step {
 }
 
 /// The kinds of step, each with its particulars: columns `kind` and `detail` of `rag.steps`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Detail {
     /// A reply of a chat model.
     ModelCall(ModelCallDetail),
@@ -116,7 +115,12 @@ impl Detail {
     /// # Panics
     /// Never: everything in a detail can be written as JSON.
     pub fn to_json(&self) -> Value {
-        serde_json::to_value(self).expect("a detail can be written as JSON")
+        let json = match self {
+            Detail::ModelCall(detail) => serde_json::to_value(detail),
+            Detail::Tool(detail) => detail.to_json(),
+            Detail::Answer(detail) => serde_json::to_value(detail),
+        };
+        json.expect("a detail can be written as JSON")
     }
 
     /// Reads columns `kind` and `detail` of `rag.steps`.

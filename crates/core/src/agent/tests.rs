@@ -53,7 +53,7 @@ impl Ran {
 
     /// What `rag.steps.detail` has of a step.
     fn detail(&self, n: usize) -> Value {
-        serde_json::to_value(&self.steps[n].detail).unwrap()
+        self.steps[n].detail.to_json()
     }
 }
 
@@ -76,7 +76,7 @@ impl Driver<'_> {
         let mut effect = run.next(Input::Start);
         for _ in 0..50 {
             for step in run.take_steps() {
-                let (kind, detail) = (step.detail.kind(), serde_json::to_value(&step.detail).unwrap());
+                let (kind, detail) = (step.detail.kind(), step.detail.to_json());
                 assert_eq!(Detail::read(kind, detail).unwrap(), step.detail, "a detail read back is the same");
                 steps.push(step);
             }
@@ -97,7 +97,8 @@ impl Driver<'_> {
                 }
                 Effect::Call(calls) => {
                     assert!(!calls.is_empty());
-                    let calls: Vec<SearchCall> = calls.into_iter().map(|Call::Search(call)| call).collect();
+                    let calls: Vec<SearchCall> =
+                        calls.into_iter().map(|call| SearchCall::try_from(call).expect("a search")).collect();
                     let results = calls.iter().map(|c| (self.search)(c).into()).collect();
                     searched.extend(calls);
                     assert!(searched.len() <= limits.max_searches as usize, "{} searches", searched.len());

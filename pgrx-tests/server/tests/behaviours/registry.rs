@@ -78,8 +78,8 @@ async fn policies_are_those_of_the_moment() {
     for (change, visible) in [
         ("SELECT 1", 3),
         ("ALTER TABLE articles ENABLE ROW LEVEL SECURITY", 0),
-        ("CREATE POLICY some ON articles USING (id > 1)", 2),
-        ("ALTER POLICY some ON articles USING (id > 2)", 1),
+        ("CREATE POLICY few ON articles USING (id > 1)", 2),
+        ("ALTER POLICY few ON articles USING (id > 2)", 1),
         ("ALTER TABLE articles DISABLE ROW LEVEL SECURITY", 3),
     ] {
         session.run(change).await;

@@ -101,7 +101,7 @@ macro_rules! kinds {
 
         /// What is recorded of a call.
         #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-        #[serde(untagged)]
+        #[serde(rename_all = "snake_case")]
         pub enum ToolDetail {
             $(#[doc = concat!("See [`", stringify!($Detail), "`].")] $Kind($Detail)),+
         }
@@ -110,6 +110,19 @@ macro_rules! kinds {
             impl From<$Tool> for Tool {
                 fn from(tool: $Tool) -> Tool {
                     Tool::$Kind(tool)
+                }
+            }
+
+            impl TryFrom<Call> for $Call {
+                type Error = Call;
+
+                /// The call, if it is of this kind.
+                fn try_from(call: Call) -> Result<$Call, Call> {
+                    match call {
+                        Call::$Kind(call) => Ok(call),
+                        #[allow(unreachable_patterns)]
+                        other => Err(other),
+                    }
                 }
             }
 
@@ -212,6 +225,11 @@ macro_rules! kinds {
             /// The word in `rag.steps.kind`.
             pub fn kind(&self) -> &'static str {
                 match self { $(ToolDetail::$Kind(_) => $Tool::NAME),+ }
+            }
+
+            /// What stands in `rag.steps.detail`.
+            pub(super) fn to_json(&self) -> serde_json::Result<Value> {
+                match self { $(ToolDetail::$Kind(detail) => serde_json::to_value(detail)),+ }
             }
 
             /// Reads `rag.steps.detail` of a tool call.

@@ -400,13 +400,12 @@ fn show(number: u32, score: f64, evidence: &Evidence, limits: &Limits) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::Call;
     use crate::agent::tools::Toolbox;
 
     fn read(arguments: &str) -> Result<SearchCall, String> {
         let tool = SearchTool { collection: "manual".into(), description: String::new() };
         let read = Toolbox::new(vec![tool.into()]).read("search_manual", arguments, &Limits::default());
-        read.map(|Call::Search(call)| call).map_err(|broken| broken.error)
+        read.map(|call| call.try_into().expect("a search")).map_err(|broken| broken.error)
     }
 
     #[test]
