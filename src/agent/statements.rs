@@ -11,8 +11,7 @@ use ragent_core::trace::{RunError, RunRow};
 
 /// Records that `asker` began a run so many milliseconds ago.
 pub fn begin(id: Uuid, asker: pg_sys::Oid, new: &NewRun<'_>, ago_ms: f64) {
-    const BEGIN: &str =
-        "INSERT INTO rag.runs (id, role, role_oid, question, collection, model, status, started_at)
+    const BEGIN: &str = "INSERT INTO rag.runs (id, role, role_oid, question, collection, model, status, started_at)
         VALUES ($1, $2::pg_catalog.name, $3, $4, $5, $6, $7,
                 pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $8 / 1000))";
     let _acting = ActingAs::superuser();

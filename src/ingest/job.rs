@@ -270,13 +270,8 @@ impl Job {
                 && c.key.columns == self.collection.key.columns
                 && c.generation.id == self.collection.generation.id
         };
-<<<<<<< HEAD
-        let usable = registry::by_id(self.collection.id).filter(is_same);
-        let Some(c) = usable else { return claim::release(self.collection.id, &ids) };
-=======
         let usable = registry::by_id(self.collection.id).and_then(registry::held).filter(is_same);
-        let Some(c) = usable else { return queue::release(self.collection.id, &ids) };
->>>>>>> house
+        let Some(c) = usable else { return claim::release(self.collection.id, &ids) };
         // What this worker has no claim of any more, somebody else has read since, or will.
         let held = claim::finish(c.id, &ids);
         let is_held = |row: &JobRow| row.ids.iter().all(|id| held.contains(id));

@@ -6,7 +6,7 @@
 use super::queue::{READY, over_queue};
 use crate::error::Error;
 use crate::pg::lock::Lock;
-use crate::pg::spi::{self, Arg, Mode, Spi, arg};
+use crate::pg::spi::{self, Arg, Snapshot, Spi, arg};
 use crate::pg::{wake, worker, xact};
 use ragent_core::ingest::schedule::LEASE;
 use std::collections::HashSet;
@@ -83,7 +83,7 @@ fn claim_rows(s: &Spi<'_>, collection: i32, limit: usize) -> Vec<Entry> {
     );
     let mut args = claim_args(collection);
     args.push(arg(limit as i64));
-    let rows = s.query(Mode::Write, &sql, &args);
+    let rows = s.query(Snapshot::New, &sql, &args);
     rows.iter()
         .map(|row| Entry {
             id: row.need_named("id"),
@@ -126,11 +126,11 @@ fn claim_comparison(s: &Spi<'_>, collection: i32) -> Vec<i64> {
     );
     const IS_ASKED_FOR: &str = "SELECT EXISTS (SELECT FROM rag_internal.queue q
         WHERE q.collection = $1 AND q.key IS NULL AND q.keys IS NULL)";
-    if s.query(Mode::Write, IS_ASKED_FOR, &[arg(collection)]).one() != Some(true) {
+    if s.query(Snapshot::New, IS_ASKED_FOR, &[arg(collection)]).one() != Some(true) {
         return Vec::new();
     }
     s.run(TAKE_BACK, &[arg(collection)]);
-    let rows = s.query(Mode::Write, &sql, &claim_args(collection));
+    let rows = s.query(Snapshot::New, &sql, &claim_args(collection));
     rows.iter().map(|row| row.need_named("id")).collect()
 }
 
@@ -185,7 +185,7 @@ pub fn set_key(collection: i32, ids: &[i64], key: &str) -> bool {
     Lock::claims(collection).hold();
     over_queue(|s| {
         let args = [arg(collection), arg(ids.to_vec()), arg(key.to_owned()), arg(worker::own_pid())];
-        let rows = s.query(Mode::Write, &sql, &args);
+        let rows = s.query(Snapshot::New, &sql, &args);
         rows.iter().all(|row| row.need_named("is_claimed"))
     })
 }
@@ -195,7 +195,7 @@ pub fn finish(collection: i32, ids: &[i64]) -> HashSet<i64> {
     const SQL: &str =
         "DELETE FROM rag_internal.queue WHERE collection = $1 AND id = ANY ($2) AND claimed_by = $3 RETURNING id";
     spi::connect(|s| {
-        let rows = s.query(Mode::Write, SQL, &[arg(collection), arg(ids.to_vec()), arg(worker::own_pid())]);
+        let rows = s.query(Snapshot::New, SQL, &[arg(collection), arg(ids.to_vec()), arg(worker::own_pid())]);
         rows.iter().map(|row| row.need_named("id")).collect()
     })
 }

@@ -3,7 +3,7 @@
 use super::claim::{self, error_columns};
 use crate::error::Error;
 use crate::pg::role::ActingAs;
-use crate::pg::spi::{self, Mode, arg};
+use crate::pg::spi::{self, Snapshot, arg};
 
 /// Gives a row up: from the queue to the failures, if this worker still has the claim.
 pub fn give_up(collection: i32, ids: &[i64], key: &str, attempts: u32, e: &Error) {
@@ -39,5 +39,5 @@ pub fn queue_again(collections: &[i32]) -> i64 {
 pub fn count(collections: &[i32]) -> i64 {
     const SQL: &str = "SELECT pg_catalog.count(*) FROM rag_internal.failure WHERE collection = ANY ($1)";
     let _acting = ActingAs::superuser();
-    spi::connect(|s| s.query(Mode::Read, SQL, &[arg(collections.to_vec())]).one().unwrap_or(0))
+    spi::connect(|s| s.query(Snapshot::Active, SQL, &[arg(collections.to_vec())]).one().unwrap_or(0))
 }
