@@ -1,7 +1,7 @@
 //! `rag.wait_until_current`, `rag.retry_failures`; the trigger functions `rag_internal.capture`, `rag_internal.wake_worker`,
 //! `rag_internal.wake_at_commit`, `rag_internal.is_capturing`.
 
-use super::statements::queue;
+use super::statements::failure;
 use super::{wait, wake};
 use crate::error::{Error, required};
 use crate::pg::trigger::TriggerCall;
@@ -43,7 +43,7 @@ fn wake_at_commit() -> Result<(), ErrorReport> {
 
 #[pg_extern(sql = false)]
 fn is_capturing(collection: i32) -> Result<bool, ErrorReport> {
-    Ok(super::capture::is_capturing(collection))
+    Ok(super::permit::is_given(collection))
 }
 
 #[pg_extern(sql = false)]
@@ -66,5 +66,5 @@ fn retry_failures(collection: Option<String>) -> Result<i64, ErrorReport> {
         }
         None => registry::all().iter().filter(|c| registry::must_own(c).is_ok()).map(|c| c.id).collect(),
     };
-    Ok(queue::retry_failures(&ids))
+    Ok(failure::queue_again(&ids))
 }

@@ -1,12 +1,13 @@
 //! Capture: what a source's triggers do when rows change, in the writer's transaction and as the writer.
 
+use super::permit::Permit;
 use super::statements::{capture, queue};
 use super::wake;
 use crate::pg::role::Settings;
 use crate::pg::spi::{self, Snapshot, arg};
 use crate::pg::trigger::{Event, TriggerCall};
 use crate::registry::{self, Collection};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::mem::ManuallyDrop;
 use std::rc::{Rc, Weak};
@@ -17,33 +18,9 @@ const MOST_SINGLE_ROWS: usize = 50;
 const MAX_PARTITIONS: usize = 4096;
 
 thread_local! {
-    static CAPTURING: Cell<Option<i32>> = const { Cell::new(None) };
     // Partitions by collection and OID, as known while the collection's facts are the same.
     static PARTITIONS: ManuallyDrop<RefCell<HashMap<(i32, u32), Weak<Collection>>>> =
         ManuallyDrop::new(RefCell::default());
-}
-
-/// Whether this process is writing to the queue for this collection right now: what the queue's policy asks.
-pub fn is_capturing(collection: i32) -> bool {
-    CAPTURING.get() == Some(collection)
-}
-
-/// While it lives, this process may write to the queue for one collection, whatever role it is.
-pub struct Capturing {
-    before: Option<i32>,
-}
-
-impl Capturing {
-    /// Begins it.
-    pub fn begin(collection: i32) -> Self {
-        Self { before: CAPTURING.replace(Some(collection)) }
-    }
-}
-
-impl Drop for Capturing {
-    fn drop(&mut self) {
-        CAPTURING.set(self.before);
-    }
 }
 
 /// Queues the rows a trigger call is about. False: the trigger belongs to no collection.
@@ -53,7 +30,7 @@ pub fn capture(call: &TriggerCall<'_>) -> bool {
         return false;
     }
     let _settings = Settings::for_capture();
-    let _capturing = Capturing::begin(c.id);
+    let _permit = Permit::give(c.id);
     spi::connect(|s| {
         if c.check().is_err() {
             // Its key or its content is no longer what it was. The table must stay writable; when the collection can be

@@ -4,7 +4,8 @@
 //! When to do what, and what a failure means, is decided in `ragent_core::ingest`.
 
 use super::job::{self, Job, JobRow, LOCAL_CHUNKS};
-use super::statements::queue::{self, Claim};
+use super::statements::claim::{self, Claim};
+use super::statements::{failure, queue};
 use crate::duty::Duty;
 use crate::error::{Error, Result, excerpt};
 use crate::pg::http::{HttpError, InFlight, Response};
@@ -43,8 +44,8 @@ impl Duty for Ingest {
     fn begin(&mut self) -> Result<()> {
         // Another process may have had this one's number.
         xact::transaction(|| {
-            queue::release_own();
-            queue::release_lost();
+            claim::release_own();
+            claim::release_lost();
         })
     }
 
@@ -68,7 +69,7 @@ impl Duty for Ingest {
             Outlook { retry: look.retry, left: !look.is_empty, prepared: worker::may_have_prepared_transactions() };
         // What is left may be claimed by a worker that is gone.
         if !did && !look.is_empty {
-            did = xact::transaction(queue::release_lost)? > 0;
+            did = xact::transaction(claim::release_lost)? > 0;
         }
         Ok(did)
     }
@@ -81,7 +82,7 @@ impl Duty for Ingest {
     }
 
     fn end(&mut self) {
-        if let Err(e) = xact::transaction(queue::release_own) {
+        if let Err(e) = xact::transaction(claim::release_own) {
             pgrx::warning!("pg_ragent worker: {e}");
         }
     }
@@ -96,7 +97,7 @@ impl Ingest {
         let last = *self.renewed.get_or_insert_with(Instant::now);
         if last.elapsed() >= RENEW_EVERY {
             self.renewed = Some(Instant::now());
-            if let Err(e) = xact::transaction(queue::renew) {
+            if let Err(e) = xact::transaction(claim::renew) {
                 pgrx::warning!("pg_ragent worker: {e}");
             }
         }
@@ -105,7 +106,7 @@ impl Ingest {
     /// Starts a job of a collection, if there is room for one; whether anything was done.
     fn start_job(&mut self, collection: i32) -> bool {
         let Some(limit) = self.schedule.rows(collection, |a| self.parts_of(a), Instant::now()) else { return false };
-        let entries = match xact::transaction(|| queue::claim(collection, limit)) {
+        let entries = match xact::transaction(|| claim::claim(collection, limit)) {
             Ok(Claim::Rows(entries)) if entries.is_empty() => return false,
             Ok(Claim::Rows(entries)) => entries,
             Ok(Claim::Comparison(entries)) => return self.compare(collection, &entries),
@@ -167,7 +168,7 @@ impl Ingest {
                 true
             }
             Err(e) => {
-                self.noted(collection, xact::transaction(|| queue::release(collection, entries)));
+                self.noted(collection, xact::transaction(|| claim::release(collection, entries)));
                 self.block(collection, &e);
                 false
             }
@@ -346,7 +347,7 @@ impl Ingest {
             }
             (Verdict::GiveUp { .. }, [row, ..]) => {
                 log_row(collection, row, error);
-                let give_up = || queue::give_up(collection, &row.ids, &row.key, row.attempts + 1, error);
+                let give_up = || failure::give_up(collection, &row.ids, &row.key, row.attempts + 1, error);
                 self.noted(collection, xact::transaction(give_up));
             }
             (Verdict::Block | Verdict::Postpone { .. } | Verdict::GiveUp { .. }, _) => {
@@ -357,11 +358,11 @@ impl Ingest {
     }
 
     fn postpone(&mut self, collection: i32, ids: &[i64], delay: Duration, e: &Error) {
-        self.noted(collection, xact::transaction(|| queue::postpone(collection, ids, delay, e)));
+        self.noted(collection, xact::transaction(|| claim::postpone(collection, ids, delay, e)));
     }
 
     fn release(&mut self, collection: i32, rows: &[JobRow]) {
-        self.noted(collection, xact::transaction(|| queue::release(collection, &job::ids(rows))));
+        self.noted(collection, xact::transaction(|| claim::release(collection, &job::ids(rows))));
     }
 
     /// The collection cannot be worked on for now; `rag.status` says why.

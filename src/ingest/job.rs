@@ -1,8 +1,8 @@
 //! One job: some rows of one collection, from the queue to the chunk table.
 
 use super::statements::chunks::{NewChunk, SourceRow, Version};
-use super::statements::queue::Entry;
-use super::statements::{chunks, queue};
+use super::statements::claim::Entry;
+use super::statements::{chunks, claim, failure, queue};
 use crate::error::{Error, Result};
 use crate::provider::{self, ModelName, Provider};
 use crate::registry::{self, Collection};
@@ -111,7 +111,7 @@ pub fn read(collection: i32, mut rows: Vec<JobRow>) -> Result<Option<Input>> {
     let Some((c, model, provider)) = usable(collection)? else { return Ok(None) };
     let keys: Vec<String> = rows.iter().map(|r| r.key.clone()).collect();
     let left_out = rows.split_off(chunks::fitting(&c, &keys, MAX_BYTES));
-    queue::release(c.id, &ids(&left_out));
+    claim::release(c.id, &ids(&left_out));
     let sources = chunks::source_rows(&c, &keys[..rows.len()]);
     let (rows, sources) = with_own_keys(&c, rows, sources);
     let keys: Vec<String> = rows.iter().map(|r| r.key.clone()).collect();
@@ -140,7 +140,7 @@ fn with_own_keys(
         }
         kept.push((row, source));
     }
-    kept.retain(|(row, _)| !row.is_rewritten || queue::set_key(c.id, &row.ids, &row.key));
+    kept.retain(|(row, _)| !row.is_rewritten || claim::set_key(c.id, &row.ids, &row.key));
     kept.into_iter().unzip()
 }
 
@@ -156,7 +156,7 @@ pub fn compare(collection: i32, entries: &[i64]) -> Result<()> {
     // What that DDL did is known now.
     let Some(c) = registry::by_id(collection) else { return Ok(()) };
     c.check()?;
-    if queue::finish(c.id, entries).is_empty() {
+    if claim::finish(c.id, entries).is_empty() {
         return Ok(());
     }
     chunks::remove_orphans(&c);
@@ -271,9 +271,9 @@ impl Job {
                 && c.generation.id == self.collection.generation.id
         };
         let usable = registry::by_id(self.collection.id).and_then(registry::held).filter(is_same);
-        let Some(c) = usable else { return queue::release(self.collection.id, &ids) };
+        let Some(c) = usable else { return claim::release(self.collection.id, &ids) };
         // What this worker has no claim of any more, somebody else has read since, or will.
-        let held = queue::finish(c.id, &ids);
+        let held = claim::finish(c.id, &ids);
         let is_held = |row: &JobRow| row.ids.iter().all(|id| held.contains(id));
         let rows: Vec<(usize, &JobRow)> = self.rows.iter().enumerate().filter(|(_, row)| is_held(row)).collect();
         let keys: Vec<String> = rows.iter().map(|(_, row)| row.key.clone()).collect();
@@ -283,7 +283,7 @@ impl Job {
         chunks::remove_above(&c, &keys, &keep);
         chunks::write(&c, &self.collection.generation.model, self.new_chunks(&rows));
         chunks::confirm(&c, &versions);
-        queue::forget_failures(c.id, &keys);
+        failure::forget(c.id, &keys);
         if c.has_error {
             registry::statements::note_error(c.id, None);
         }

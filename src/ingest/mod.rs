@@ -5,6 +5,7 @@ mod api;
 mod capture;
 pub mod duty;
 mod job;
+mod permit;
 pub mod statements;
 mod wait;
 pub mod wake;

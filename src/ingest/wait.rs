@@ -1,6 +1,6 @@
 //! `rag.wait_until_current`.
 
-use super::statements::queue;
+use super::statements::{failure, queue};
 use super::wake;
 use crate::error::{Error, Result};
 use crate::pg::{interrupt, spi, worker, xact};
@@ -87,7 +87,7 @@ fn no_worker() -> Error {
 }
 
 fn warn_of_failures(ids: &[i32]) {
-    let failed = spi::with_latest_snapshot(|| queue::failed(ids));
+    let failed = spi::with_latest_snapshot(|| failure::count(ids));
     if failed > 0 {
         pgrx::warning!("{failed} rows could not be embedded, see rag.failures");
     }

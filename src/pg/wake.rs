@@ -1,4 +1,4 @@
-//! Waking the workers of this database, at once or when the transaction commits.
+//! Finding the workers of this database, and waking them, at once or when the transaction commits.
 
 use super::worker;
 use pgrx::{pg_guard, pg_sys};

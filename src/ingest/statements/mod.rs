@@ -1,5 +1,7 @@
-//! All SQL text of the room: capture, queue, chunk tables.
+//! All SQL text of the room: capture, queue and claims, failures, chunk tables.
 
 pub mod capture;
 pub mod chunks;
+pub mod claim;
+pub mod failure;
 pub mod queue;

@@ -1,0 +1,43 @@
+//! `rag_internal.failure`: rows given up.
+
+use super::claim::{self, error_columns};
+use crate::error::Error;
+use crate::pg::role::ActingAs;
+use crate::pg::spi::{self, Snapshot, arg};
+
+/// Gives a row up: from the queue to the failures, if this worker still has the claim.
+pub fn give_up(collection: i32, ids: &[i64], key: &str, attempts: u32, e: &Error) {
+    const SQL: &str = "INSERT INTO rag_internal.failure (collection, key, attempts, error, error_hint, error_sqlstate)
+        VALUES ($1, $2::pg_catalog.jsonb, $3, $4, $5, $6)
+        ON CONFLICT (collection, pg_catalog.md5(key::pg_catalog.text)) DO UPDATE
+        SET attempts = EXCLUDED.attempts, error = EXCLUDED.error, error_hint = EXCLUDED.error_hint,
+            error_sqlstate = EXCLUDED.error_sqlstate, failed_at = pg_catalog.now()";
+    if claim::finish(collection, ids).is_empty() {
+        return;
+    }
+    let [message, hint, sqlstate] = error_columns(e);
+    let args = [arg(collection), arg(key.to_owned()), arg(attempts as i32), message, hint, sqlstate];
+    spi::connect(|s| s.run(SQL, &args));
+}
+
+/// Forgets earlier failures of rows that are embedded now.
+pub fn forget(collection: i32, keys: &[String]) {
+    const SQL: &str = "DELETE FROM rag_internal.failure WHERE collection = $1 AND key = ANY ($2::pg_catalog.jsonb[])";
+    spi::connect(|s| s.run(SQL, &[arg(collection), arg(keys.to_vec())]));
+}
+
+/// Queues the failed rows of collections again; how many.
+pub fn queue_again(collections: &[i32]) -> i64 {
+    const SQL: &str =
+        "WITH gone AS (DELETE FROM rag_internal.failure WHERE collection = ANY ($1) RETURNING collection, key)
+        INSERT INTO rag_internal.queue (collection, key) SELECT collection, key FROM gone";
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| s.run(SQL, &[arg(collections.to_vec())])) as i64
+}
+
+/// How many failed rows collections have.
+pub fn count(collections: &[i32]) -> i64 {
+    const SQL: &str = "SELECT pg_catalog.count(*) FROM rag_internal.failure WHERE collection = ANY ($1)";
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| s.query(Snapshot::Active, SQL, &[arg(collections.to_vec())]).one().unwrap_or(0))
+}
