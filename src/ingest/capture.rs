@@ -17,10 +17,11 @@ const MOST_SINGLE_ROWS: usize = 50;
 /// Beyond so many known partitions they are looked up anew.
 const MAX_PARTITIONS: usize = 4096;
 
+/// Partitions by collection and OID, as known while the collection's facts are the same.
+type Partitions = HashMap<(i32, u32), Weak<Collection>>;
+
 thread_local! {
-    // Partitions by collection and OID, as known while the collection's facts are the same.
-    static PARTITIONS: ManuallyDrop<RefCell<HashMap<(i32, u32), Weak<Collection>>>> =
-        ManuallyDrop::new(RefCell::default());
+    static PARTITIONS: ManuallyDrop<RefCell<Partitions>> = ManuallyDrop::new(RefCell::default());
 }
 
 /// Queues the rows a trigger call is about. False: the trigger belongs to no collection.
