@@ -125,7 +125,7 @@ impl<'a> Claims<'a> {
     }
 
     /// The sentence that `marker` supports, without markers: the one it stands in, or the one before when it follows that
-    /// one's full stop ("It is so. [1] Next…").
+    /// one's full stop (`It is so. [1] Next…`).
     fn of(&self, marker: &Marker) -> String {
         let last = self.sentences.len().saturating_sub(1);
         let mut i = self.sentences.partition_point(|s| s.end <= marker.range.start).min(last);

@@ -7,7 +7,7 @@
 //! - [`validate`], [`Settings`]: options of servers and user mappings.
 //! - [`FailureKind`], [`pause_before_retry`]: what a failure means, and whether and when to try again.
 //! - [`ReplyError`], [`error_message`]: what is wrong with a reply, and what a provider says of it.
-//! - [`redact`]: keeps a secret out of a message.
+//! - [`redact()`]: keeps a secret out of a message.
 
 mod batch;
 mod failure;

@@ -1,7 +1,7 @@
 //! The options of foreign servers and user mappings.
 //!
 //! - [`OptionSpec`]: one option; the constants beside it are those that APIs over HTTP share.
-//! - [`validate`]: what DDL may set.
+//! - [`validate()`]: what DDL may set.
 //! - [`Settings`]: what a server's options say, defaults filled in.
 //! - [`key_source`]: where a role's key is.
 

@@ -33,7 +33,7 @@ impl Settings {
     /// Reads the stored options of a server.
     ///
     /// # Errors
-    /// [`OptionError`] for a value that [`validate`] would refuse.
+    /// [`OptionError`] for a value that [`validate()`] would refuse.
     pub fn read(wire: &dyn Wire, options: Options) -> Result<Self, OptionError> {
         for spec in wire.options() {
             if let Some(value) = options.get(spec.name) {
