@@ -1,22 +1,22 @@
-//! What pg_ragent does, seen from outside: one module a topic, one test a behaviour.
+//! What pg_ragent does, seen from outside: one module a room, one test a behaviour; and some that
+//! concern all rooms.
 //!
-//! `cargo test -p ragent-server-tests wait::` runs one topic. The extension must be installed in the PostgreSQL that
+//! `cargo test -p ragent-server-tests retrieval::` runs one module. The extension must be installed in the PostgreSQL that
 //! `PG_CONFIG` (or the path) names.
 
-mod ask;
-mod capture;
+mod agent;
 mod cluster;
-mod collections;
+mod collection;
 mod docs;
-mod embed;
 mod fake_provider;
-mod faults;
+mod ingest;
+mod interrupts;
+mod provider;
 mod registry;
 mod regress;
 mod regressions;
-mod search;
+mod retrieval;
 mod secrets;
 mod security;
 mod signatures;
-mod wait;
 mod worker;

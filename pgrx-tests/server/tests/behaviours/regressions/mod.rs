@@ -1,9 +1,9 @@
 //! What once went wrong, so that it does not again: each test is named after what is right instead.
 
-mod altered;
-mod capture;
-mod code;
-mod visibility;
+mod collection;
+mod ingest;
+mod retrieval;
+mod security;
 mod worker;
 
 use ragent_server_tests::session::Session;

@@ -1,9 +1,10 @@
--- Asks one question and prints the answer, its sources and what it took: psql -v question='...' -f examples/support-desk/ask.sql
+-- Asks one collection one question and prints the answer, its sources and what it took:
+-- psql -v collection=manual -v question='...' -f examples/ask.sql
 \set ON_ERROR_STOP on
 \pset tuples_only on
 \pset format unaligned
 WITH answered AS MATERIALIZED (
-  SELECT * FROM rag.answer(:'question', 'support_desk')
+  SELECT * FROM rag.answer(:'question', :'collection')
 )
 SELECT concat_ws(E'\n\n',
   answer,
