@@ -1,4 +1,5 @@
--- rag.search(vector) against the pgvector query one would write by hand, over 10,000 chunks
+-- rag.search(vector) against the pgvector query one would write by hand
+-- Variables: rows (one chunk each), rounds, queries of a round.
 SET client_min_messages = warning;
 SELECT setseed(0.5);
 
@@ -15,22 +16,22 @@ ALTER SYSTEM SET rag.worker = off;
 SELECT pg_reload_conf() \g /dev/null
 SELECT pg_sleep(1) \g /dev/null
 SELECT rag.create_collection('doc', 'doc', ARRAY['body'], title => 'title') \g /dev/null
-INSERT INTO doc SELECT i, 'Document ' || i, repeat('Words of document ' || i || '. ', 30) FROM generate_series(1, 10000) AS i;
+INSERT INTO doc SELECT i, 'Document ' || i, repeat('Words of document ' || i || '. ', 30) FROM generate_series(1, :rows) AS i;
 INSERT INTO doc_chunks (id, chunk, chunk_id, content, content_hash, model, source_xmin, source_hash, embedding)
   SELECT id, 1, id, body, sha256(body::bytea), 'local/all-MiniLM-L6-v2', xmin,
          hashtextextended(concat(body) COLLATE "C", 0), near(id) FROM doc;
 ANALYZE doc, doc_chunks;
 
-CREATE TABLE query AS SELECT i AS id, near(i) AS v FROM generate_series(1, 200) AS i;
+CREATE TABLE query AS SELECT i AS id, near(i) AS v FROM generate_series(1, :queries) AS i;
 CREATE TABLE timing (round int, variant text, ms float8);
 
 -- Each variant goes through all queries by itself: neither finds in the processor's caches what the other has just read.
-DO $$
+CREATE PROCEDURE measure(rounds int) LANGUAGE plpgsql AS $$
 DECLARE
   q vector;
   began timestamptz;
 BEGIN
-  FOR round IN 0..9 LOOP
+  FOR round IN 0..rounds LOOP
     FOR q IN SELECT v FROM query ORDER BY id LOOP
       began := clock_timestamp();
       PERFORM * FROM rag.search(q, 'doc', k => 10);
@@ -44,6 +45,7 @@ BEGIN
     END LOOP;
   END LOOP;
 END $$;
+CALL measure(:rounds);
 
 -- Round 0 warms up. The ratio is taken within each round and its median is shown.
 WITH medians AS (
