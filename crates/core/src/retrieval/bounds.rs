@@ -64,7 +64,8 @@ mod tests {
 
     #[test]
     fn k_and_min_score_are_taken_in_their_range_only() {
-        let cases: [(Option<i32>, Option<f64>, Result<usize, &str>); 9] = [
+        type Case = (Option<i32>, Option<f64>, Result<usize, &'static str>);
+        let cases: [Case; 9] = [
             (None, None, Ok(10)),
             (Some(1), Some(-1.0), Ok(1)),
             (Some(1000), Some(1.0), Ok(1000)),
