@@ -97,9 +97,8 @@ pub fn check_name(source: &Table, name: &str, given: Option<&str>) -> Result<(St
             return Err(Error::denied(
                 format!("role \"{owner}\" may not create tables in schema \"{schema}\""),
                 format!(
-                    "The chunk table belongs to the source's owner. GRANT CREATE ON SCHEMA {} TO {}, or name another schema with chunk_table => 'schema.table'.",
-                    quote(&schema),
-                    quote(&owner)
+                    "{} Or name another schema with chunk_table => 'schema.table'.",
+                    may_create_hint(&schema, &owner)
                 ),
             ));
         }
@@ -113,6 +112,14 @@ pub fn check_name(source: &Table, name: &str, given: Option<&str>) -> Result<(St
         ));
     }
     Ok((schema, table))
+}
+
+fn may_create_hint(schema: &str, owner: &str) -> String {
+    format!(
+        "The chunk table belongs to the source's owner: GRANT CREATE ON SCHEMA {} TO {}.",
+        quote(schema),
+        quote(owner)
+    )
 }
 
 /// Schema and name for a chunk table that is made anew: those of the former one, where the source's owner may create there
@@ -132,7 +139,8 @@ pub fn free_name(source: &Table, collection: &str, former: &str) -> Result<(Stri
         return Ok(found);
     }
     let is_taken = |e: &Error| e.code == PgSqlErrorCode::ERRCODE_DUPLICATE_TABLE;
-    (1..100).map(beside).find(|found| !found.as_ref().is_err_and(is_taken)).unwrap_or_else(|| beside(1))
+    let found = (1..100).map(beside).find(|found| !found.as_ref().is_err_and(is_taken)).unwrap_or_else(|| beside(1));
+    found.map_err(|e| Error { hint: may_create_hint(&source.schema, &role::name(source.owner)), ..e })
 }
 
 /// `<collection>_chunks`, cut at a character so that it fits.

@@ -203,10 +203,7 @@ impl Collection {
         }
         self.check_owner()?;
         if chunks.table_kind != "r" {
-            return broken(
-                "its chunk table is not there, or is not a table".into(),
-                "SELECT rag.refresh(...) makes it anew.",
-            );
+            return broken("its chunk table is not there, or is not a table".into(), "rag.refresh(...) makes it anew.");
         }
         if source.shares_rows {
             return broken(
