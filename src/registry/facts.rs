@@ -152,24 +152,17 @@ impl Collection {
             return Ok(());
         }
         let owner = role::name(source.owner);
+        let (table, made_for) = (&chunks.table_name, role::name(chunks.made_for));
         let what = if chunks.owner != source.owner {
             format!(
-                "{} belongs to {owner}, its chunk table {} to {}",
+                "the owner of {} is {owner}, that of its chunk table {table} {}",
                 source.name,
-                chunks.table_name,
                 role::name(chunks.owner)
             )
         } else if chunks.made_for == pg_sys::InvalidOid || chunks.made_for == source.owner {
-            format!(
-                "its chunk table {} or {} has belonged to another role than {owner}",
-                chunks.table_name, source.name
-            )
+            format!("{} or its chunk table {table} has had another owner than {owner}", source.name)
         } else {
-            format!(
-                "its chunk table {} was made for {}, not for {owner}",
-                chunks.table_name,
-                role::name(chunks.made_for)
-            )
+            format!("its chunk table {table} was made for another owner, {made_for}, than {owner}")
         };
         Err(Error::new(
             PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,

@@ -59,9 +59,12 @@ impl Asker {
 pub struct Unnamed {
     /// Those that are looked at where none is named: the role's own first, then those of trusted owners, each by name.
     pub trusted: Vec<(Trust, Rc<Collection>)>,
-    /// Those that must be named.
+    /// Those that must be named. Of those that were not trusted but harmless, the ones that are too many.
     pub left_out: Vec<Rc<Collection>>,
 }
+
+/// Of strangers' collections no more than this are looked at: making many of them must not cost everybody time.
+const MOST_STRANGERS: usize = 64;
 
 /// What a statement that names no collection looks at.
 pub fn unnamed() -> Unnamed {
@@ -74,6 +77,9 @@ pub fn unnamed() -> Unnamed {
         }
     }
     found.trusted.sort_by_key(|(trust, _)| *trust);
+    let strangers = found.trusted.partition_point(|(trust, _)| *trust != Trust::Harmless);
+    let most = (strangers + MOST_STRANGERS).min(found.trusted.len());
+    found.left_out.extend(found.trusted.split_off(most).into_iter().map(|(_, c)| c));
     found
 }
 
