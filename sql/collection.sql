@@ -45,58 +45,74 @@ CREATE FUNCTION drop_collection(name text, if_exists boolean DEFAULT false) RETU
 COMMENT ON FUNCTION drop_collection(text, boolean) IS
 'Removes a collection: its chunk table, its triggers and what is queued. The source table stays as it is';
 
-CREATE FUNCTION rag_internal.sync_grants(collection_id integer) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION refresh(collection text) RETURNS void
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME', 'refresh_wrapper';
+COMMENT ON FUNCTION refresh(text) IS
+'Compares everything a collection has with its source. Where its chunk table is gone, or was made for another owner than the source has now, makes it anew and queues every row; by that the owner agrees to what former owners attached to the source';
+
+-- DDL of ours runs as the owner of the table it is about, and under the search_path of whoever caused it, as if they had
+-- run it: event triggers of the database may rely on both. These functions say what is to be run; the library runs it.
+
+CREATE FUNCTION rag_internal.grants_to_sync(only_collection integer DEFAULT NULL)
+    RETURNS TABLE (collection text, owner oid, statement text)
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    c rag_internal.collection;
+    c record;
     grantee oid;
     readers oid[];
     chunks record;
 BEGIN
-    SELECT * INTO c FROM rag_internal.collection WHERE id = collection_id;
-    IF NOT EXISTS (SELECT FROM pg_class WHERE oid = c.source) THEN
-        RETURN;
-    END IF;
-    -- Who was granted SELECT on the source, or on each of its key and content columns; 0 is PUBLIC.
-    readers := ARRAY(
-        SELECT a.grantee FROM pg_class r, aclexplode(r.relacl) a
-        WHERE r.oid = c.source AND a.privilege_type = 'SELECT' AND a.grantee <> r.relowner
-        UNION
-        SELECT a.grantee FROM pg_attribute col, aclexplode(col.attacl) a
-        WHERE col.attrelid = c.source AND NOT col.attisdropped AND a.privilege_type = 'SELECT'
-          AND col.attname = ANY (c.key_columns || c.content_columns)
-        GROUP BY a.grantee
-        HAVING count(DISTINCT col.attname) = (SELECT count(DISTINCT u) FROM unnest(c.key_columns || c.content_columns) u));
-    FOR chunks IN
-        SELECT r.oid::regclass AS name, ARRAY(
-            SELECT DISTINCT a.grantee FROM aclexplode(r.relacl) a
-            WHERE a.privilege_type = 'SELECT' AND a.grantee <> r.relowner) AS holders
-        FROM rag_internal.generation g JOIN pg_class r ON r.oid = g.chunk_table
-        WHERE g.collection = c.id AND NOT g.is_adopted
+    FOR c IN
+        SELECT r.* FROM rag_internal.collection r
+        WHERE (only_collection IS NULL OR r.id = only_collection) AND EXISTS (SELECT FROM pg_class s WHERE s.oid = r.source)
     LOOP
-        FOREACH grantee IN ARRAY readers LOOP
-            IF grantee <> ALL (chunks.holders) THEN
-                EXECUTE format('GRANT SELECT ON %s TO %s', chunks.name,
-                               CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END);
-            END IF;
-        END LOOP;
-        FOREACH grantee IN ARRAY chunks.holders LOOP
-            IF grantee <> ALL (readers) THEN
-                EXECUTE format('REVOKE SELECT ON %s FROM %s CASCADE', chunks.name,
-                               CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END);
-            END IF;
+        -- Who was granted SELECT on the source, or on each of its key and content columns; 0 is PUBLIC.
+        readers := ARRAY(
+            SELECT a.grantee FROM pg_class r, aclexplode(r.relacl) a
+            WHERE r.oid = c.source AND a.privilege_type = 'SELECT' AND a.grantee <> r.relowner
+            UNION
+            SELECT a.grantee FROM pg_attribute col, aclexplode(col.attacl) a
+            WHERE col.attrelid = c.source AND NOT col.attisdropped AND a.privilege_type = 'SELECT'
+              AND col.attname = ANY (c.key_columns || c.content_columns)
+            GROUP BY a.grantee
+            HAVING count(DISTINCT col.attname) = (SELECT count(DISTINCT u) FROM unnest(c.key_columns || c.content_columns) u));
+        -- Only tables that still belong to the owner they were made for: others wait for rag.refresh.
+        FOR chunks IN
+            SELECT r.relowner, r.oid::regclass AS name, ARRAY(
+                SELECT DISTINCT a.grantee FROM aclexplode(r.relacl) a
+                WHERE a.privilege_type = 'SELECT' AND a.grantee <> r.relowner) AS holders
+            FROM rag_internal.generation g JOIN pg_class r ON r.oid = g.chunk_table
+            JOIN rag_internal.chunk_owner o ON o.chunk_table = g.chunk_table AND o.owner = r.relowner
+            WHERE g.collection = c.id AND NOT g.is_adopted
+        LOOP
+            collection := c.name;
+            owner := chunks.relowner;
+            FOREACH grantee IN ARRAY readers LOOP
+                IF grantee <> ALL (chunks.holders) AND grantee <> owner THEN
+                    statement := format('GRANT SELECT ON %s TO %s', chunks.name,
+                                        CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END);
+                    RETURN NEXT;
+                END IF;
+            END LOOP;
+            FOREACH grantee IN ARRAY chunks.holders LOOP
+                IF grantee <> ALL (readers) THEN
+                    statement := format('REVOKE SELECT ON %s FROM %s CASCADE', chunks.name,
+                                        CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END);
+                    RETURN NEXT;
+                END IF;
+            END LOOP;
         END LOOP;
     END LOOP;
 END $$;
-REVOKE EXECUTE ON FUNCTION rag_internal.sync_grants(integer) FROM PUBLIC;
-COMMENT ON FUNCTION rag_internal.sync_grants(integer) IS
-'Grants SELECT on a chunk table to those who were granted it on the source, and to nobody else; its policy then decides row by row';
+REVOKE EXECUTE ON FUNCTION rag_internal.grants_to_sync(integer) FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.grants_to_sync(integer) IS
+'What is to be granted and revoked so that those may SELECT from a chunk table who were granted it on the source, and nobody else; its policy then decides row by row';
 
-CREATE FUNCTION rag_internal.forget_dropped() RETURNS event_trigger
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET client_min_messages = warning AS $$
+CREATE FUNCTION rag_internal.forget_dropped_tables() RETURNS TABLE (owner oid, statement text)
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     gone record;
-    leftover record;
 BEGIN
     -- The tables of a collection: its source, and the chunk tables of its generations.
     FOR gone IN
@@ -110,19 +126,16 @@ BEGIN
         DELETE FROM rag_internal.collection WHERE id = gone.id;
         DELETE FROM rag_internal.queue WHERE collection = gone.id;
         DELETE FROM rag_internal.failure WHERE collection = gone.id;
-        FOR leftover IN
-            WITH generations AS (DELETE FROM rag_internal.generation WHERE collection = gone.id RETURNING *)
-            SELECT g.chunk_table FROM generations g
-            WHERE NOT g.is_adopted AND EXISTS (SELECT FROM pg_class WHERE oid = g.chunk_table)
-        LOOP
-            EXECUTE format('DROP TABLE %s CASCADE', leftover.chunk_table);
-        END LOOP;
-        FOR leftover IN
-            SELECT tgname FROM pg_trigger
-            WHERE tgrelid = gone.source AND tgname ~ format('^rag_capture_%s_', gone.id) AND tgparentid = 0
-        LOOP
-            EXECUTE format('DROP TRIGGER %I ON %s', leftover.tgname, gone.source);
-        END LOOP;
+        RETURN QUERY
+            WITH generations AS (DELETE FROM rag_internal.generation WHERE collection = gone.id RETURNING *),
+                 owners AS (DELETE FROM rag_internal.chunk_owner o USING generations g WHERE o.chunk_table = g.chunk_table)
+            SELECT r.relowner, format('DROP TABLE %s CASCADE', g.chunk_table)
+            FROM generations g JOIN pg_class r ON r.oid = g.chunk_table
+            WHERE NOT g.is_adopted;
+        RETURN QUERY
+            SELECT r.relowner, format('DROP TRIGGER %I ON %s', t.tgname, gone.source)
+            FROM pg_trigger t JOIN pg_class r ON r.oid = t.tgrelid
+            WHERE t.tgrelid = gone.source AND t.tgname ~ format('^rag_capture_%s_', gone.id) AND t.tgparentid = 0;
     END LOOP;
     -- A partition that goes takes rows of its parent's collection along.
     IF EXISTS (SELECT FROM pg_event_trigger_dropped_objects() d
@@ -131,6 +144,30 @@ BEGIN
         SELECT c.id, NULL FROM rag_internal.collection c
         JOIN pg_class r ON r.oid = c.source AND r.relkind = 'p';
     END IF;
+END $$;
+REVOKE EXECUTE ON FUNCTION rag_internal.forget_dropped_tables() FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.forget_dropped_tables() IS
+'Forgets the collections whose source or chunk table was just dropped; what is left of them is to be dropped by these statements. For an event trigger on sql_drop';
+
+-- Event triggers run as whoever runs the command, under that role's search_path; so everybody may call these, which do
+-- what is due and nothing else. Where the library is missing, commands must work all the same.
+
+CREATE FUNCTION rag_internal.sync_grants() RETURNS void
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME', 'sync_grants_wrapper';
+COMMENT ON FUNCTION rag_internal.sync_grants() IS 'Makes chunk tables readable by those who may read the source, and by nobody else';
+
+CREATE FUNCTION rag_internal.drop_leftovers() RETURNS void
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME', 'drop_leftovers_wrapper';
+COMMENT ON FUNCTION rag_internal.drop_leftovers() IS 'In an event trigger on sql_drop: forgets the collections of dropped tables and drops what is left of them';
+
+CREATE FUNCTION rag_internal.forget_dropped() RETURNS event_trigger
+    LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM rag_internal.drop_leftovers();
+EXCEPTION WHEN undefined_file THEN
+    NULL;
 END $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.forget_dropped() FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.forget_dropped() IS 'Event trigger: when a source or a chunk table is dropped, so is its collection';
@@ -142,10 +179,18 @@ CREATE FUNCTION rag_internal.follow_altered() RETURNS event_trigger
 DECLARE
     altered record;
     renamed record;
-    chunks record;
 BEGIN
+    -- A table that has had another owner in between may carry that owner's code, also when the first one gets it back.
+    UPDATE rag_internal.chunk_owner o SET is_void = true
+    FROM rag_internal.generation g
+    JOIN rag_internal.collection c ON c.id = g.collection
+    LEFT JOIN pg_class s ON s.oid = c.source
+    LEFT JOIN pg_class t ON t.oid = g.chunk_table
+    WHERE o.chunk_table = g.chunk_table AND NOT o.is_void AND (s.relowner <> o.owner OR t.relowner <> o.owner)
+      AND EXISTS (SELECT FROM pg_event_trigger_ddl_commands() d
+                  WHERE d.classid = 'pg_class'::regclass AND d.objid IN (c.source, g.chunk_table));
     FOR altered IN
-        SELECT DISTINCT c.id, c.source, r.relkind, r.relowner
+        SELECT DISTINCT c.id, c.source, r.relkind
         FROM pg_event_trigger_ddl_commands() d
         JOIN rag_internal.collection c
           ON c.source = d.objid
@@ -176,15 +221,6 @@ BEGIN
                     || jsonb_build_object(renamed.new_name, column_numbers -> renamed.old_name)
             WHERE id = altered.id;
         END LOOP;
-        -- Chunk tables belong to the source's owner. One that carries code of its former owner is not handed on: the
-        -- collection is then blocked, and rag.status says so.
-        FOR chunks IN
-            SELECT g.chunk_table AS name
-            FROM rag_internal.generation g JOIN pg_class r ON r.oid = g.chunk_table
-            WHERE g.collection = altered.id AND r.relowner <> altered.relowner AND rag_internal.writing_runs_no_code(g.chunk_table)
-        LOOP
-            EXECUTE format('ALTER TABLE %s OWNER TO %I', chunks.name, pg_get_userbyid(altered.relowner));
-        END LOOP;
         -- Partitions may have been attached or detached, or the source itself have become a part of another table, which
         -- the worker then reports.
         IF altered.relkind = 'p' OR EXISTS (SELECT FROM pg_inherits i WHERE altered.source IN (i.inhrelid, i.inhparent)) THEN
@@ -193,15 +229,17 @@ BEGIN
     END LOOP;
 END $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.follow_altered() FROM PUBLIC;
-COMMENT ON FUNCTION rag_internal.follow_altered() IS 'Event trigger: when a source is altered (columns renamed, owner changed, partitions attached), its collection follows';
+COMMENT ON FUNCTION rag_internal.follow_altered() IS 'Event trigger: when a source is altered (columns renamed, partitions attached), its collection follows; when it or a chunk table gets another owner, the collection waits for rag.refresh';
 CREATE EVENT TRIGGER rag_follow_altered ON ddl_command_end
     WHEN TAG IN ('ALTER TABLE') EXECUTE FUNCTION rag_internal.follow_altered();
 COMMENT ON EVENT TRIGGER rag_follow_altered IS 'pg_ragent: when a source is altered, its collection follows';
 
 CREATE FUNCTION rag_internal.follow_grants() RETURNS event_trigger
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM rag_internal.sync_grants(c.id) FROM rag_internal.collection c;
+    PERFORM rag_internal.sync_grants();
+EXCEPTION WHEN undefined_file THEN
+    NULL;
 END $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.follow_grants() FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.follow_grants() IS 'Event trigger: after GRANT and REVOKE, chunk tables are readable by those who may read the source';

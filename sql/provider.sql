@@ -1,7 +1,35 @@
+-- Which names this script means.
+--
+-- PostgreSQL runs it under a search_path that also holds the schema of pgvector, where others may be allowed to create. An
+-- operator or function of theirs whose argument types fit better than those of PostgreSQL's own would be taken for it, and stay
+-- in our views, checks and policies. So only schema rag is left in the path, after a look that nobody else can have put
+-- anything there. What is created without a schema goes there, and operators and functions are PostgreSQL's own. The type
+-- vector alone is named by pgvector's schema, in the signatures of few functions, and nothing else while that is in the path.
+--
+-- Bodies of functions have no such path when they run: each has a SET search_path, or names everything with its schema.
+DO $$
+BEGIN
+    IF EXISTS (SELECT FROM pg_catalog.pg_namespace n
+               JOIN pg_catalog.pg_roles r ON r.oid OPERATOR(pg_catalog.=) n.nspowner
+               WHERE n.nspname OPERATOR(pg_catalog.=) 'rag'::pg_catalog.name
+                 AND (NOT r.rolsuper
+                      OR EXISTS (SELECT FROM pg_catalog.aclexplode(n.nspacl) a
+                                 WHERE a.privilege_type OPERATOR(pg_catalog.=) 'CREATE'::pg_catalog.text
+                                   AND a.grantee OPERATOR(pg_catalog.<>) n.nspowner)
+                      OR EXISTS (SELECT FROM pg_catalog.pg_operator o WHERE o.oprnamespace OPERATOR(pg_catalog.=) n.oid)
+                      OR EXISTS (SELECT FROM pg_catalog.pg_proc p WHERE p.pronamespace OPERATOR(pg_catalog.=) n.oid)
+                      OR EXISTS (SELECT FROM pg_catalog.pg_type t WHERE t.typnamespace OPERATOR(pg_catalog.=) n.oid))) THEN
+        RAISE EXCEPTION USING ERRCODE = 'duplicate_schema',
+            MESSAGE = 'schema "rag" exists and is not empty, or others than superusers may create in it',
+            HINT = 'pg_ragent makes it. See what is in it, then DROP SCHEMA rag.';
+    END IF;
+END $$;
+SET LOCAL search_path = @extschema@, pg_temp;
+
 -- Text goes to models as UTF-8, and what they answer can hold any character.
 DO $$
 BEGIN
-    IF pg_catalog.getdatabaseencoding() <> 'UTF8' THEN
+    IF pg_catalog.getdatabaseencoding() OPERATOR(pg_catalog.<>) 'UTF8'::pg_catalog.name THEN
         RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
             MESSAGE = pg_catalog.format('database encoding %s is not supported by pg_ragent', pg_catalog.getdatabaseencoding()),
             HINT = 'Create the extension in a database with ENCODING ''UTF8''.';
@@ -36,6 +64,11 @@ COMMENT ON SERVER local IS
 GRANT USAGE ON FOREIGN SERVER local TO PUBLIC;
 -- Embeddings.
 
+-- For the type vector.
+SELECT pg_catalog.set_config('search_path', pg_catalog.format('@extschema@, %I, pg_temp', n.nspname), true)
+FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) e.extnamespace
+WHERE e.extname OPERATOR(pg_catalog.=) 'vector'::pg_catalog.name;
+
 CREATE FUNCTION embed(input text, model text DEFAULT NULL) RETURNS vector
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'embed_wrapper';
@@ -47,3 +80,5 @@ CREATE FUNCTION embed(inputs text[], model text DEFAULT NULL) RETURNS vector[]
     AS 'MODULE_PATHNAME', 'embed_array_wrapper';
 COMMENT ON FUNCTION embed(text[], text) IS
 'The vectors of several texts, in their order, asked for in as few requests as the provider allows. A NULL element gives a NULL element';
+
+SET LOCAL search_path = @extschema@, pg_temp;

@@ -79,6 +79,40 @@ COMMENT ON COLUMN rag_internal.generation.state IS 'building, serving or retired
 COMMENT ON COLUMN rag_internal.generation.created_at IS 'When it was created';
 COMMENT ON SEQUENCE rag_internal.generation_id_seq IS 'Numbers of generations';
 
+-- For whom chunk tables were made. Whoever owns a table may attach code to it, and code of a former owner must not run with
+-- the rights of the next one. So a chunk table serves the owner it was made for and no other; rag.refresh makes a new one.
+--
+-- OIDs of roles differ between clusters, and a restore may give everything to somebody else (--no-owner). So the owner is not
+-- what a dump says, but whoever owns the table when the row is inserted; and the dump holds the row only where source and chunk
+-- table belong to that owner: what waits for rag.refresh still does after a restore.
+CREATE TABLE rag_internal.chunk_owner (
+    chunk_table regclass PRIMARY KEY,
+    owner       oid NOT NULL DEFAULT 0,
+    is_void     boolean NOT NULL DEFAULT false
+);
+SELECT pg_catalog.pg_extension_config_dump('rag_internal.chunk_owner', 'WHERE EXISTS (SELECT FROM rag_internal.generation g
+    JOIN rag_internal.collection c ON c.id OPERATOR(pg_catalog.=) g.collection
+    JOIN pg_catalog.pg_class s ON s.oid OPERATOR(pg_catalog.=) c.source::pg_catalog.oid
+    JOIN pg_catalog.pg_class t ON t.oid OPERATOR(pg_catalog.=) g.chunk_table::pg_catalog.oid
+    WHERE t.oid OPERATOR(pg_catalog.=) chunk_owner.chunk_table::pg_catalog.oid
+      AND NOT chunk_owner.is_void AND s.relowner OPERATOR(pg_catalog.=) chunk_owner.owner AND t.relowner OPERATOR(pg_catalog.=) chunk_owner.owner)');
+COMMENT ON TABLE rag_internal.chunk_owner IS 'The owner that each chunk table was made for; a collection whose tables belong to another one waits for rag.refresh';
+COMMENT ON COLUMN rag_internal.chunk_owner.chunk_table IS 'The chunk table';
+COMMENT ON COLUMN rag_internal.chunk_owner.owner IS 'OID of the role it was made for';
+COMMENT ON COLUMN rag_internal.chunk_owner.is_void IS 'Whether it or the source has had another owner since, whoever has them now';
+
+CREATE FUNCTION rag_internal.note_owner() RETURNS trigger
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    NEW.owner := coalesce((SELECT r.relowner FROM pg_class r WHERE r.oid = NEW.chunk_table), 0::oid);
+    RETURN NEW;
+END $$;
+REVOKE EXECUTE ON FUNCTION rag_internal.note_owner() FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.note_owner() IS 'Trigger of rag_internal.chunk_owner: notes who owns the chunk table now';
+CREATE TRIGGER note_owner BEFORE INSERT ON rag_internal.chunk_owner FOR EACH ROW EXECUTE FUNCTION rag_internal.note_owner();
+ALTER TABLE rag_internal.chunk_owner ENABLE ALWAYS TRIGGER note_owner;
+COMMENT ON TRIGGER note_owner ON rag_internal.chunk_owner IS 'Notes who owns the chunk table now';
+
 -- Not a sequence of each chunk table: whoever may dump the table would need to read it, and it tells how many rows there are.
 CREATE SEQUENCE rag_internal.chunk_id_seq;
 SELECT pg_catalog.pg_extension_config_dump('rag_internal.chunk_id_seq', '');
@@ -90,7 +124,7 @@ CREATE FUNCTION rag_internal.registry_changed() RETURNS trigger
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'registry_changed_wrapper';
 REVOKE EXECUTE ON FUNCTION rag_internal.registry_changed() FROM PUBLIC;
-COMMENT ON FUNCTION rag_internal.registry_changed() IS 'Trigger of rag_internal.collection and rag_internal.generation: makes every backend read them anew';
+COMMENT ON FUNCTION rag_internal.registry_changed() IS 'Trigger of rag_internal.collection, generation and chunk_owner: makes every backend read them anew';
 CREATE TRIGGER registry_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON rag_internal.collection
     FOR EACH STATEMENT EXECUTE FUNCTION rag_internal.registry_changed();
 ALTER TABLE rag_internal.collection ENABLE ALWAYS TRIGGER registry_changed;
@@ -99,6 +133,10 @@ CREATE TRIGGER registry_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON 
     FOR EACH STATEMENT EXECUTE FUNCTION rag_internal.registry_changed();
 ALTER TABLE rag_internal.generation ENABLE ALWAYS TRIGGER registry_changed;
 COMMENT ON TRIGGER registry_changed ON rag_internal.generation IS 'Makes every backend read collections anew';
+CREATE TRIGGER registry_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON rag_internal.chunk_owner
+    FOR EACH STATEMENT EXECUTE FUNCTION rag_internal.registry_changed();
+ALTER TABLE rag_internal.chunk_owner ENABLE ALWAYS TRIGGER registry_changed;
+COMMENT ON TRIGGER registry_changed ON rag_internal.chunk_owner IS 'Makes every backend read collections anew';
 
 -- These stand without a search_path of their own, with every name qualified, so that PostgreSQL makes them part of the query
 -- that calls them: facts are read by one plan, kept like any other.
@@ -165,35 +203,43 @@ COMMENT ON FUNCTION rag_internal.shares_rows(oid) IS
 
 CREATE FUNCTION rag_internal.reading_runs_no_code(relation oid) RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE AS $$
-    -- The planner may evaluate constant parts of expressions in indexes, statistics and checks.
+    -- The planner may evaluate constant parts of expressions in indexes, statistics, checks and generated columns. What such
+    -- an expression uses that is not PostgreSQL's own, it depends on. Partitions are not looked into: they can be altered
+    -- without the table that they belong to.
     SELECT EXISTS (SELECT FROM pg_catalog.pg_class r
                    WHERE r.oid OPERATOR(pg_catalog.=) relation AND r.relkind OPERATOR(pg_catalog.=) 'r'::pg_catalog."char"
                      AND NOT r.relhasrules AND NOT r.relhassubclass)
-       AND NOT EXISTS (SELECT FROM pg_catalog.pg_index i
-                       WHERE i.indrelid OPERATOR(pg_catalog.=) relation AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL))
-       AND NOT EXISTS (SELECT FROM pg_catalog.pg_statistic_ext s
-                       WHERE s.stxrelid OPERATOR(pg_catalog.=) relation AND s.stxexprs IS NOT NULL)
-       AND NOT EXISTS (SELECT FROM pg_catalog.pg_constraint c
-                       WHERE c.conrelid OPERATOR(pg_catalog.=) relation
-                         AND c.contype OPERATOR(pg_catalog.=) 'c'::pg_catalog."char")
-       AND NOT EXISTS (SELECT FROM pg_catalog.pg_attribute a
-                       WHERE a.attrelid OPERATOR(pg_catalog.=) relation AND NOT a.attisdropped
-                         AND a.attgenerated OPERATOR(pg_catalog.<>) ''::pg_catalog."char")
+       AND NOT EXISTS (
+           SELECT FROM (SELECT 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid, i.indexrelid
+                        FROM pg_catalog.pg_index i
+                        WHERE i.indrelid OPERATOR(pg_catalog.=) relation AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL)
+                        UNION ALL
+                        SELECT 'pg_catalog.pg_statistic_ext'::pg_catalog.regclass::pg_catalog.oid, s.oid
+                        FROM pg_catalog.pg_statistic_ext s WHERE s.stxrelid OPERATOR(pg_catalog.=) relation
+                        UNION ALL
+                        SELECT 'pg_catalog.pg_constraint'::pg_catalog.regclass::pg_catalog.oid, c.oid
+                        FROM pg_catalog.pg_constraint c
+                        WHERE c.conrelid OPERATOR(pg_catalog.=) relation
+                          AND c.contype OPERATOR(pg_catalog.=) 'c'::pg_catalog."char"
+                        UNION ALL
+                        SELECT 'pg_catalog.pg_attrdef'::pg_catalog.regclass::pg_catalog.oid, d.oid
+                        FROM pg_catalog.pg_attrdef d
+                        JOIN pg_catalog.pg_attribute a
+                          ON a.attrelid OPERATOR(pg_catalog.=) d.adrelid AND a.attnum OPERATOR(pg_catalog.=) d.adnum
+                         AND a.attgenerated OPERATOR(pg_catalog.<>) ''::pg_catalog."char"
+                        WHERE d.adrelid OPERATOR(pg_catalog.=) relation) AS attached (class, id)
+           JOIN pg_catalog.pg_depend d
+             ON d.classid OPERATOR(pg_catalog.=) attached.class AND d.objid OPERATOR(pg_catalog.=) attached.id
+           WHERE d.refclassid OPERATOR(pg_catalog.=) ANY (ARRAY[
+                     'pg_catalog.pg_proc'::pg_catalog.regclass::pg_catalog.oid,
+                     'pg_catalog.pg_operator'::pg_catalog.regclass::pg_catalog.oid,
+                     'pg_catalog.pg_type'::pg_catalog.regclass::pg_catalog.oid])
+             -- The first OID that PostgreSQL gives to what people create.
+             AND d.refobjid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid)
 $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.reading_runs_no_code(oid) FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.reading_runs_no_code(oid) IS
-'Whether reading a table runs no code attached to it: no rules, checks, generated columns, expressions in indexes or statistics';
-
-CREATE FUNCTION rag_internal.writing_runs_no_code(relation oid) RETURNS boolean
-    LANGUAGE sql STABLE PARALLEL SAFE AS $$
-    SELECT rag_internal.reading_runs_no_code(relation)
-       AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t
-                       WHERE t.tgrelid OPERATOR(pg_catalog.=) relation AND NOT t.tgisinternal)
-       AND NOT EXISTS (SELECT FROM pg_catalog.pg_attrdef d WHERE d.adrelid OPERATOR(pg_catalog.=) relation)
-$$;
-REVOKE EXECUTE ON FUNCTION rag_internal.writing_runs_no_code(oid) FROM PUBLIC;
-COMMENT ON FUNCTION rag_internal.writing_runs_no_code(oid) IS
-'Whether writing to a table runs no code attached to it: what reading it would run, triggers, defaults';
+'Whether reading a table runs no code but PostgreSQL''s own: no rules, and no functions, operators or types of others in expressions of indexes, statistics, checks and generated columns';
 
 CREATE FUNCTION rag_internal.collection_facts(wanted integer) RETURNS TABLE (
     id integer, name text, description text, has_error boolean,
@@ -204,7 +250,7 @@ CREATE FUNCTION rag_internal.collection_facts(wanted integer) RETURNS TABLE (
     metadata_columns text[], metadata_types oid[],
     generation integer, model text, dimensions integer, chunker text, chunk_tokens integer, chunk_overlap integer,
     chunk_table oid, chunk_table_name text, chunk_table_kind text, chunk_table_owner oid, chunk_key_columns text[],
-    embedding_column text, is_adopted boolean, reading_runs_no_code boolean)
+    embedding_column text, is_adopted boolean, chunks_made_for oid, changed_hands boolean, reading_runs_no_code boolean)
     LANGUAGE plpgsql STABLE PARALLEL SAFE ROWS 1
     SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 BEGIN
@@ -218,9 +264,11 @@ BEGIN
            g.id, g.model, g.dimensions, g.chunker, g.chunk_tokens, g.chunk_overlap,
            g.chunk_table::oid, coalesce(quote_ident(tn.nspname) || '.' || quote_ident(t.relname), ''), coalesce(t.relkind::text, ''),
            coalesce(t.relowner, 0::oid), g.chunk_key_columns, g.embedding_column, g.is_adopted,
+           coalesce(o.owner, 0::oid), coalesce(o.is_void, true),
            coalesce(rag_internal.reading_runs_no_code(c.source) AND rag_internal.reading_runs_no_code(g.chunk_table), false)
     FROM rag_internal.collection c
     JOIN rag_internal.generation g ON g.collection = c.id AND g.state = 'serving'
+    LEFT JOIN rag_internal.chunk_owner o ON o.chunk_table = g.chunk_table
     LEFT JOIN (pg_class s JOIN pg_namespace sn ON sn.oid = s.relnamespace) ON s.oid = c.source
     LEFT JOIN (pg_class t JOIN pg_namespace tn ON tn.oid = t.relnamespace) ON t.oid = g.chunk_table
     CROSS JOIN LATERAL (
@@ -265,3 +313,10 @@ CREATE FUNCTION rag_internal.may_read(collection integer) RETURNS boolean
     AS 'MODULE_PATHNAME', 'may_read_wrapper';
 COMMENT ON FUNCTION rag_internal.may_read(integer) IS
 'Whether the current role may SELECT the columns a collection uses: the schema of its source, and the table or each of them';
+
+-- rag.status asks it for its reader, so everybody may call it; it tells owners only.
+CREATE FUNCTION rag_internal.problem(collection integer) RETURNS TABLE (error text, hint text)
+    LANGUAGE c STABLE STRICT PARALLEL UNSAFE ROWS 1
+    AS 'MODULE_PATHNAME', 'problem_wrapper';
+COMMENT ON FUNCTION rag_internal.problem(integer) IS
+'Why a collection cannot be used as its tables are now, and what to do about it; NULL where it can, and for roles that do not own its source';

@@ -8,6 +8,11 @@ CREATE FUNCTION search(query text, collection text DEFAULT NULL, k integer DEFAU
 COMMENT ON FUNCTION search(text, text, integer, double precision) IS
 'The k chunks nearest in meaning to a text, of one collection or of all the current role may read; only of rows it may SELECT now';
 
+-- For the type vector.
+SELECT pg_catalog.set_config('search_path', pg_catalog.format('@extschema@, %I, pg_temp', n.nspname), true)
+FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) e.extnamespace
+WHERE e.extname OPERATOR(pg_catalog.=) 'vector'::pg_catalog.name;
+
 CREATE FUNCTION search(query vector, collection text DEFAULT NULL, k integer DEFAULT 10, min_score double precision DEFAULT NULL)
     RETURNS TABLE (collection text, key jsonb, chunk integer, content text, title text, link text,
                    metadata jsonb, score double precision)
@@ -15,3 +20,5 @@ CREATE FUNCTION search(query vector, collection text DEFAULT NULL, k integer DEF
     AS 'MODULE_PATHNAME', 'search_vector_wrapper';
 COMMENT ON FUNCTION search(vector, text, integer, double precision) IS
 'As rag.search with a text, for a vector that exists already; of all collections, those of its length are searched';
+
+SET LOCAL search_path = @extschema@, pg_temp;

@@ -18,14 +18,15 @@ CREATE FUNCTION rag_internal.row_counts(collection integer) RETURNS TABLE (rows 
     LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'row_counts_wrapper';
 COMMENT ON FUNCTION rag_internal.row_counts(integer) IS
-'Rows of a collection''s source and its chunks, as far as the current role may read them: counted when the table is small, estimated when it is large';
+'Rows of a collection''s source and its chunks, as far as the current role may read them: counted when the table is small, estimated when it is large. NULL where that would run code of an owner whom the role does not trust';
 
 CREATE VIEW status WITH (security_barrier) AS
     SELECT c.name AS collection, c.source,
            n.rows, n.chunks, q.pending, f.failed, q.lag,
            -- Errors quote rows and providers: for the owner only.
-           CASE WHEN o.owns THEN coalesce(c.last_error, q.last_error, f.last_error) END AS last_error,
+           CASE WHEN o.owns THEN coalesce(p.error, c.last_error, q.last_error, f.last_error) END AS last_error,
            CASE WHEN o.owns THEN CASE
+               WHEN p.error IS NOT NULL THEN p.hint
                WHEN c.last_error IS NOT NULL THEN c.last_error_hint
                WHEN q.last_error IS NOT NULL THEN q.last_error_hint
                ELSE f.last_error_hint
@@ -48,6 +49,7 @@ CREATE VIEW status WITH (security_barrier) AS
     CROSS JOIN (SELECT (rag_internal.worker_pids())[1], coalesce(pg_catalog.current_setting('rag.worker', true)::pg_catalog.bool, true)) AS w (pid, enabled)
     CROSS JOIN LATERAL pg_catalog.pg_has_role(r.relowner, 'USAGE') AS o (owns)
     CROSS JOIN LATERAL rag_internal.row_counts(c.id) AS n
+    CROSS JOIN LATERAL rag_internal.problem(c.id) AS p
     CROSS JOIN LATERAL (
         SELECT coalesce(pg_catalog.sum(q.rows), 0)::pg_catalog.int8,
                pg_catalog.clock_timestamp() - pg_catalog.min(q.queued_at),
@@ -63,8 +65,8 @@ GRANT SELECT ON status TO PUBLIC;
 COMMENT ON VIEW status IS 'How current each collection is, and whether the worker runs; of collections whose source the current role may read';
 COMMENT ON COLUMN status.collection IS 'Name of the collection';
 COMMENT ON COLUMN status.source IS 'Its source table';
-COMMENT ON COLUMN status.rows IS 'Rows of the source that the role sees: counted, or estimated where the table is large';
-COMMENT ON COLUMN status.chunks IS 'Chunks that are embedded: counted, or estimated where the table is large';
+COMMENT ON COLUMN status.rows IS 'Rows of the source that the role sees: counted, or estimated where the table is large; NULL where counting would run code of an owner whom the role does not trust';
+COMMENT ON COLUMN status.chunks IS 'Chunks that are embedded: counted, or estimated where the table is large; NULL as rows is';
 COMMENT ON COLUMN status.pending IS 'Changed rows that are queued and not processed yet; a comparison of everything counts as one';
 COMMENT ON COLUMN status.failed IS 'Rows given up, see rag.failures';
 COMMENT ON COLUMN status.lag IS 'Age of the oldest queue entry; NULL when nothing is pending';

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 static EMBEDDING_MODEL: GucSetting<Option<CString>> =
     GucSetting::<Option<CString>>::new(Some(c"local/all-MiniLM-L6-v2"));
 static CHAT_MODEL: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c"local/extractive"));
+static TRUSTED_OWNERS: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static MODEL_DIR: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 
 /// `rag.worker`: whether background workers run.
@@ -42,6 +43,13 @@ pub fn register() {
         GucContext::Suset,
         GucFlags::default(),
     );
+    crate::pg::setting::define_names(
+        c"rag.trusted_owners",
+        c"Roles whose collections are searched where no collection is named.",
+        c"A list of role names. Besides them, you trust yourself, roles whose privileges you have, superusers and the database's owner. Policies of a trusted owner's tables run with your rights; other owners' collections must be named.",
+        &TRUSTED_OWNERS,
+        GucContext::Userset,
+    );
     GucRegistry::define_bool_guc(
         c"rag.worker",
         c"Whether background workers keep collections current.",
@@ -71,6 +79,12 @@ pub fn embedding_model() -> String {
 /// `rag.chat_model`.
 pub fn chat_model() -> String {
     text(&CHAT_MODEL)
+}
+
+/// `rag.trusted_owners`: names of roles, as they are, without quotes.
+pub fn trusted_owners() -> Vec<String> {
+    let set = text(&TRUSTED_OWNERS);
+    if set.is_empty() { Vec::new() } else { crate::pg::setting::names(&set).unwrap_or_default() }
 }
 
 /// `rag.workers`: from 1 to 8.

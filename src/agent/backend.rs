@@ -36,7 +36,7 @@ pub fn answer(question: &str, collection: Option<&str>, chat_model: Option<&str>
     .to_string();
     let mut run = Run::new(RunRequest::new(question, &model, tools));
     let mut recorder = Recorder::begin(NewRun { question, collection, model: &model });
-    let answer = drive(&mut run, &mut recorder)?;
+    let answer = drive(&mut run, &mut recorder, collection.is_some())?;
     let (id, latency_ms) = recorder.finish(&answer);
     Ok(Finished { id, model, answer, latency_ms })
 }
@@ -54,7 +54,7 @@ fn check_question(question: &str) -> Result<()> {
     Ok(())
 }
 
-fn drive(run: &mut Run, recorder: &mut Recorder<'_>) -> Result<Answer> {
+fn drive(run: &mut Run, recorder: &mut Recorder<'_>, is_named: bool) -> Result<Answer> {
     let mut input = Input::Start;
     loop {
         let effect = run.next(input);
@@ -66,14 +66,14 @@ fn drive(run: &mut Run, recorder: &mut Recorder<'_>) -> Result<Answer> {
                 let model = ModelName::parse(&call.model)?;
                 Input::Model(provider::chat(&model, &call.request, role::current())?)
             }
-            Effect::Call(calls) => Input::Called(carry_out(&calls)?),
+            Effect::Call(calls) => Input::Called(carry_out(&calls, is_named)?),
         };
         run.record_latency(started.elapsed().as_secs_f64() * 1000.0);
     }
 }
 
 /// Calls of one kind go to its runner together.
-fn carry_out(calls: &[Call]) -> Result<Vec<CallResult>> {
+fn carry_out(calls: &[Call], is_named: bool) -> Result<Vec<CallResult>> {
     let searches: Vec<&SearchCall> = calls.iter().map(|Call::Search(call)| call).collect();
-    Ok(search::run(&searches)?.into_iter().map(CallResult::from).collect())
+    Ok(search::run(&searches, is_named)?.into_iter().map(CallResult::from).collect())
 }

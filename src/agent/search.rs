@@ -16,15 +16,16 @@ pub fn tools(scope: Scope<'_>) -> Result<Vec<Tool>> {
 }
 
 /// Runs searches together: every embedding model is asked once for all its texts. One result for each, in their order.
+/// `is_named`: the asker named the collection. Where it was found among all, what goes wrong with it is a warning.
 ///
 /// # Errors
-/// A collection is gone or may not be read any more, or no embedding model can be asked.
-pub fn run(calls: &[&SearchCall]) -> Result<Vec<SearchResult>> {
+/// A named collection is gone or may not be read any more, or no embedding model can be asked.
+pub fn run(calls: &[&SearchCall], is_named: bool) -> Result<Vec<SearchResult>> {
     let searches: Vec<Search<'_>> = calls
         .iter()
         .map(|call| Search {
             query: Query::Text(&call.query),
-            scope: Scope::One(&call.collection),
+            scope: if is_named { Scope::One(&call.collection) } else { Scope::OneOfAll(&call.collection) },
             bounds: Bounds { k: call.k as usize, min_score: None },
             mode: Mode::default(),
         })

@@ -1,6 +1,7 @@
-//! `rag.create_collection`, `rag.drop_collection`, `rag_internal.row_counts`.
+//! `rag.create_collection`, `rag.drop_collection`, `rag.refresh`, `rag_internal.row_counts`; what event triggers call:
+//! `rag_internal.sync_grants`, `rag_internal.drop_leftovers`.
 
-use super::{create, row_counts, statements};
+use super::{create, follow, refresh as refreshing, row_counts, statements};
 use crate::error::required;
 use crate::registry;
 use pgrx::pg_sys;
@@ -52,6 +53,23 @@ fn drop_collection(name: Option<String>, if_exists: Option<bool>) -> Result<(), 
         }
         Err(e) => return Err(e.into()),
     }
+    Ok(())
+}
+
+#[pg_extern(sql = false)]
+fn refresh(collection: Option<String>) -> Result<(), ErrorReport> {
+    Ok(refreshing::refresh(&required(collection, "collection")?)?)
+}
+
+#[pg_extern(sql = false)]
+fn sync_grants() -> Result<(), ErrorReport> {
+    follow::grants();
+    Ok(())
+}
+
+#[pg_extern(sql = false)]
+fn drop_leftovers() -> Result<(), ErrorReport> {
+    follow::drops();
     Ok(())
 }
 

@@ -59,7 +59,7 @@ pub fn key_names(key: &[String]) -> Vec<String> {
 pub fn check_name(source: &Table, name: &str, given: Option<&str>) -> Result<(String, String)> {
     let parts = match given {
         Some(text) if !text.trim().is_empty() => statements::source::parse_name(text),
-        _ => vec![default_chunk_name(name)],
+        _ => vec![default_chunk_name(name, "")],
     };
     let (schema, table) = match parts.as_slice() {
         [table] => (source.schema.clone(), table.clone()),
@@ -97,9 +97,8 @@ pub fn check_name(source: &Table, name: &str, given: Option<&str>) -> Result<(St
             return Err(Error::denied(
                 format!("role \"{owner}\" may not create tables in schema \"{schema}\""),
                 format!(
-                    "The chunk table belongs to the source's owner. GRANT CREATE ON SCHEMA {} TO {}, or name another schema with chunk_table => 'schema.table'.",
-                    quote(&schema),
-                    quote(&owner)
+                    "{} Or name another schema with chunk_table => 'schema.table'.",
+                    may_create_hint(&schema, &owner)
                 ),
             ));
         }
@@ -115,12 +114,41 @@ pub fn check_name(source: &Table, name: &str, given: Option<&str>) -> Result<(St
     Ok((schema, table))
 }
 
+fn may_create_hint(schema: &str, owner: &str) -> String {
+    format!(
+        "The chunk table belongs to the source's owner: GRANT CREATE ON SCHEMA {} TO {}.",
+        quote(schema),
+        quote(owner)
+    )
+}
+
+/// Schema and name for a chunk table that is made anew: those of the former one, where the source's owner may create there
+/// and the name is free; else a name after the collection's, beside the source.
+///
+/// # Errors
+/// As [`check_name`].
+pub fn free_name(source: &Table, collection: &str, former: &str) -> Result<(String, String)> {
+    let beside = |n: u32| {
+        let suffix = if n == 1 { String::new() } else { format!("_{n}") };
+        let name = default_chunk_name(collection, &suffix);
+        check_name(source, collection, Some(&format!("{}.{}", quote(&source.schema), quote(&name))))
+    };
+    if !former.is_empty()
+        && let Ok(found) = check_name(source, collection, Some(former))
+    {
+        return Ok(found);
+    }
+    let is_taken = |e: &Error| e.code == PgSqlErrorCode::ERRCODE_DUPLICATE_TABLE;
+    let found = (1..100).map(beside).find(|found| !found.as_ref().is_err_and(is_taken)).unwrap_or_else(|| beside(1));
+    found.map_err(|e| Error { hint: may_create_hint(&source.schema, &role::name(source.owner)), ..e })
+}
+
 /// `<collection>_chunks`, cut at a character so that it fits.
-fn default_chunk_name(name: &str) -> String {
+fn default_chunk_name(name: &str, more: &str) -> String {
     const SUFFIX: &str = "_chunks";
-    let mut end = name.len().min(MAX_IDENTIFIER - SUFFIX.len());
+    let mut end = name.len().min(MAX_IDENTIFIER - SUFFIX.len() - more.len());
     while !name.is_char_boundary(end) {
         end -= 1;
     }
-    format!("{}{SUFFIX}", &name[..end])
+    format!("{}{SUFFIX}{more}", &name[..end])
 }

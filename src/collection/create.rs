@@ -46,13 +46,7 @@ pub(super) const MAX_IDENTIFIER: usize = 63;
 /// Errors: 22023 bad argument, 42501 not the owner, 42P07/42710 name taken, 42703 unknown column, 42809 not a table,
 /// 42P16 no primary key, and those of the model.
 pub fn create(request: Request) -> Result<String> {
-    if xact::has_fixed_snapshot() {
-        return Err(Error::new(
-            PgSqlErrorCode::ERRCODE_ACTIVE_SQL_TRANSACTION,
-            "rag.create_collection cannot run in a REPEATABLE READ or SERIALIZABLE transaction",
-            "Rows committed since its snapshot would be missed. Call it outside of that transaction.",
-        ));
-    }
+    check_snapshot("rag.create_collection")?;
     let name = request.name.trim().to_owned();
     check_name(&name)?;
     if registry::by_name(&name).is_some() {
@@ -101,6 +95,21 @@ pub fn create(request: Request) -> Result<String> {
         description: request.description.filter(|d| !d.trim().is_empty()),
     });
     Ok(name)
+}
+
+/// Checks that the transaction sees what is committed by now.
+///
+/// # Errors
+/// 25001 it does not.
+pub fn check_snapshot(function: &str) -> Result<()> {
+    if xact::has_fixed_snapshot() {
+        return Err(Error::new(
+            PgSqlErrorCode::ERRCODE_ACTIVE_SQL_TRANSACTION,
+            format!("{function} cannot run in a REPEATABLE READ or SERIALIZABLE transaction"),
+            "Rows committed since its snapshot would be missed. Call it outside of that transaction.",
+        ));
+    }
+    Ok(())
 }
 
 /// What a new collection is made of. Everything is checked by then.

@@ -4,7 +4,9 @@
 mod api;
 mod chunk_table;
 mod create;
+mod follow;
 mod recipe;
+mod refresh;
 mod row_counts;
 mod source;
 mod statements;

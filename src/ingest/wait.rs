@@ -4,7 +4,7 @@ use super::statements::{failure, queue};
 use super::wake;
 use crate::error::{Error, Result};
 use crate::pg::{interrupt, spi, worker, xact};
-use crate::registry;
+use crate::registry::{self, Collection};
 use pgrx::PgSqlErrorCode;
 use std::time::{Duration, Instant};
 
@@ -27,8 +27,13 @@ pub fn until_current(collection: Option<&str>, timeout: Duration) -> Result<bool
         ));
     }
     let ids: Vec<i32> = match collection {
-        Some(name) => vec![registry::readable(name)?.id],
-        None => registry::all_readable().iter().map(|c| c.id).collect(),
+        Some(name) => {
+            let c = registry::readable(name)?;
+            c.check_owner()?;
+            vec![c.id]
+        }
+        // Nobody waits for what somebody else has to do, unless it was named.
+        None => registry::unnamed().trusted.iter().map(|(_, c)| c).filter(|c| is_served(c)).map(|c| c.id).collect(),
     };
     let (mut up_to, mut comparing) = spi::with_latest_snapshot(|| queue::last_id(&ids));
     // It may not have been told of all: of rows that a prepared transaction brought, say.
@@ -76,6 +81,11 @@ pub fn until_current(collection: Option<&str>, timeout: Duration) -> Result<bool
         }
         interrupt::wait(None, Some(LOOK.min(timeout.saturating_sub(begin.elapsed()))));
     }
+}
+
+/// Whether the worker works on a collection at all: not where it waits for rag.refresh.
+fn is_served(c: &Collection) -> bool {
+    c.check_owner().inspect_err(|e| registry::warn(&c.name, e)).is_ok()
 }
 
 fn no_worker() -> Error {

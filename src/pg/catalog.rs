@@ -124,11 +124,17 @@ pub fn reserve_setting_prefix() {
 
 /// A type's name as SQL, qualified; of a domain, its base type's.
 pub fn base_type_name(oid: pg_sys::Oid, mut modifier: i32) -> String {
+    // SAFETY: syscache look-ups in a transaction.
+    let base = unsafe { pg_sys::getBaseTypeAndTypmod(oid, &mut modifier) };
+    type_name(base, modifier)
+}
+
+/// A type's name as SQL, qualified; of a domain, the domain's.
+pub fn type_name(oid: pg_sys::Oid, modifier: i32) -> String {
+    let flags = pg_sys::FORMAT_TYPE_TYPEMOD_GIVEN | pg_sys::FORMAT_TYPE_FORCE_QUALIFY;
     // SAFETY: syscache look-ups in a transaction; the result is a palloc'd string, copied at once.
     unsafe {
-        let base = pg_sys::getBaseTypeAndTypmod(oid, &mut modifier);
-        let flags = pg_sys::FORMAT_TYPE_TYPEMOD_GIVEN | pg_sys::FORMAT_TYPE_FORCE_QUALIFY;
-        let name = pg_sys::format_type_extended(base, modifier, flags as u16);
+        let name = pg_sys::format_type_extended(oid, modifier, flags as u16);
         std::ffi::CStr::from_ptr(name).to_string_lossy().into_owned()
     }
 }
@@ -168,6 +174,30 @@ pub fn types_within(oid: pg_sys::Oid) -> Vec<pg_sys::Oid> {
 pub fn keep_definition(relation: pg_sys::Oid) {
     // SAFETY: inside a transaction. The lock of a reader; a relation that is not there can be locked, too.
     unsafe { pg_sys::LockRelationOid(relation, pg_sys::AccessShareLock as i32) }
+}
+
+/// As [`keep_definition`], if that needs no waiting; whether it is kept.
+pub fn keep_definition_if_free(relation: pg_sys::Oid) -> bool {
+    // SAFETY: as in `keep_definition`.
+    unsafe { pg_sys::ConditionalLockRelationOid(relation, pg_sys::AccessShareLock as i32) }
+}
+
+/// The owner of this database.
+pub fn database_owner() -> pg_sys::Oid {
+    // SAFETY: a syscache look-up inside a transaction; the key is this database, and the tuple is read before it is
+    // released.
+    unsafe {
+        let tuple = pg_sys::SearchSysCache1(
+            pg_sys::SysCacheIdentifier::DATABASEOID as c_int,
+            pg_sys::Datum::from(pg_sys::MyDatabaseId),
+        );
+        if tuple.is_null() {
+            return pg_sys::InvalidOid;
+        }
+        let owner = (*pg_sys::heap_tuple_get_struct::<pg_sys::FormData_pg_database>(tuple)).datdba;
+        pg_sys::ReleaseSysCache(tuple);
+        owner
+    }
 }
 
 /// Makes `dependent` go when `referenced` is dropped, without CASCADE.

@@ -11,6 +11,7 @@ pub mod io_thread;
 pub mod jsonb;
 pub mod lock;
 pub mod role;
+pub mod setting;
 pub mod spi;
 pub mod trigger;
 pub mod vector;

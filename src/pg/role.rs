@@ -42,6 +42,20 @@ pub fn has_privileges_of(role: pg_sys::Oid) -> bool {
     unsafe { pg_sys::has_privs_of_role(current(), role) }
 }
 
+/// Whether a role is a superuser.
+pub fn is_superuser_role(role: pg_sys::Oid) -> bool {
+    // SAFETY: a catalog look-up inside a transaction, which answers for a role that is not there.
+    unsafe { pg_sys::superuser_arg(role) }
+}
+
+/// The role of that name, if there is one.
+pub fn named(name: &str) -> Option<pg_sys::Oid> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: a catalog look-up inside a transaction; missing_ok.
+    let oid = unsafe { pg_sys::get_role_oid(name.as_ptr(), true) };
+    (oid != pg_sys::InvalidOid).then_some(oid)
+}
+
 /// Whether policies decide which rows of a table the current role sees.
 pub fn is_under_row_security(table: pg_sys::Oid) -> bool {
     // SAFETY: a catalog look-up inside a transaction; with noError it raises nothing when row_security is off.
@@ -133,14 +147,20 @@ impl ActingAs {
         guard
     }
 
-    /// A table owner that creates objects.
-    pub fn owner(owner: pg_sys::Oid) -> Self {
-        Self::switch(owner, pg_sys::SECURITY_LOCAL_USERID_CHANGE as i32)
+    /// A table owner that creates, grants or drops objects. Event triggers of the database run meanwhile, as that role and
+    /// with the search_path `path`, or the session's own: they may rely on it. So every name in such a statement is
+    /// qualified, and the session's path is for callers only who have the privileges of `owner` anyway.
+    pub fn definer(owner: pg_sys::Oid, path: Option<&str>) -> Self {
+        let guard = Self::enter(owner, pg_sys::SECURITY_LOCAL_USERID_CHANGE as i32);
+        if let Some(path) = path {
+            set_locally("search_path", path);
+        }
+        guard
     }
 
     fn switch(role: pg_sys::Oid, flags: i32) -> Self {
         let guard = Self::enter(role, flags);
-        set_locally("search_path", "pg_catalog, pg_temp");
+        settle_search_path();
         make_reading_uniform();
         guard
     }
@@ -158,6 +178,24 @@ impl ActingAs {
         // SAFETY: reads a static.
         let read_only = unsafe { pg_sys::XactReadOnly };
         Self { user, context, nest_level, read_only }
+    }
+}
+
+/// The search_path under which an unqualified name can only be PostgreSQL's own.
+const SETTLED_PATH: &str = "pg_catalog, pg_temp";
+
+/// Whether unqualified names of a statement that is run now can only be PostgreSQL's own.
+pub fn has_settled_path() -> bool {
+    // SAFETY: the variable of search_path, NULL or NUL-terminated.
+    unsafe {
+        let path = pg_sys::namespace_search_path;
+        !path.is_null() && std::ffi::CStr::from_ptr(path).to_bytes() == SETTLED_PATH.as_bytes()
+    }
+}
+
+fn settle_search_path() {
+    if !has_settled_path() {
+        set_locally("search_path", SETTLED_PATH);
     }
 }
 
@@ -207,6 +245,26 @@ impl Settings {
     pub fn new() -> Self {
         // SAFETY: closed by Drop, or by the abort of the transaction.
         Self { nest_level: unsafe { pg_sys::NewGUCNestLevel() } }
+    }
+
+    /// A level under whose search_path unqualified names can only be PostgreSQL's own; none where that is so already.
+    pub fn with_settled_path() -> Option<Self> {
+        (!has_settled_path()).then(|| {
+            let settings = Self::new();
+            settle_search_path();
+            settings
+        })
+    }
+
+    /// A level in which no lock is waited for longer than this.
+    pub fn with_lock_timeout(milliseconds: u64) -> Self {
+        let settings = Self::new();
+        // SAFETY: reads a static.
+        let own = unsafe { pg_sys::LockTimeout };
+        if own == 0 || own as u64 > milliseconds {
+            settings.set("lock_timeout", &milliseconds.to_string());
+        }
+        settings
     }
 
     /// The settings under which rows are captured, whatever the writer's session has.

@@ -3,6 +3,7 @@
 //! pgrx's own client assigns a transaction id even for a SELECT, which breaks standbys and parallel plans; this one leaves
 //! that to the statement. The SQL text itself stands in the rooms' `statements`.
 
+use super::role::Settings;
 use pgrx::datum::DatumWithOid;
 use pgrx::{FromDatum, IntoDatum, pg_sys};
 use std::cell::{Cell, RefCell};
@@ -112,12 +113,15 @@ thread_local! {
 const MAX_PLANS: usize = 256;
 
 impl<'c> Spi<'c> {
-    /// Runs a statement and returns its rows. The plan is kept.
+    /// Runs a statement and returns its rows. The plan is kept. Unqualified names in it are PostgreSQL's own, whatever the
+    /// session's search_path is.
     pub fn query(&self, snapshot: Snapshot, sql: &str, args: &[Arg<'_>]) -> Rows<'c> {
+        let _path = Settings::with_settled_path();
         self.execute_plan(snapshot, kept_plan(sql, args), args, sql)
     }
 
-    /// Runs a statement with its own kept plan and returns its rows.
+    /// Runs a statement with its own kept plan and returns its rows. The search_path is left as it is, since changing it
+    /// would have the plan made anew: everything in such a statement is qualified.
     pub fn query_kept(&self, snapshot: Snapshot, statement: &Statement, args: &[Arg<'_>]) -> Rows<'c> {
         self.execute_plan(snapshot, statement.plan(args), args, &statement.sql)
     }
@@ -137,7 +141,8 @@ impl<'c> Spi<'c> {
         self.query(Snapshot::New, sql, args).len as u64
     }
 
-    /// Runs utility statements (DDL), separated by semicolons.
+    /// Runs utility statements (DDL), separated by semicolons. The search_path is left as it is, since event triggers may
+    /// rely on it: everything in them is qualified.
     pub fn utility(&self, sql: &str) {
         let text = CString::new(sql).expect("SQL text has no NUL");
         // SAFETY: text is a NUL-terminated string that outlives the call.
@@ -145,7 +150,7 @@ impl<'c> Spi<'c> {
         self.result(code, sql);
     }
 
-    /// Opens a cursor over a read-only statement.
+    /// Opens a cursor over a read-only statement. The search_path is left as it is, as by [`Self::query_kept`].
     pub fn cursor(&self, statement: &Statement, args: &[Arg<'_>]) -> Cursor<'c> {
         let plan = statement.plan(args);
         let (mut values, nulls) = values(args);

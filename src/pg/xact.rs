@@ -85,6 +85,63 @@ pub fn catching<R>(f: impl FnOnce() -> R) -> Result<R, Error> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).map_err(describe)
 }
 
+/// Runs `f` in a subtransaction, inside somebody's statement. An SQL error rolls it back and is returned; those that speak of
+/// the statement or the server as a whole (cancel, timeout, out of memory or disk, serialization) go on as they came. Works
+/// on a standby and where the transaction may not write.
+pub fn attempt<R>(f: impl FnOnce() -> R) -> Result<R, Error> {
+    // SAFETY: reads statics; they are put back after the subtransaction, as PL/pgSQL does it.
+    let (memory, owner) = unsafe { (pg_sys::CurrentMemoryContext, pg_sys::CurrentResourceOwner) };
+    let restore = || {
+        // SAFETY: both outlive the subtransaction, which was begun inside them.
+        unsafe {
+            pg_sys::MemoryContextSwitchTo(memory);
+            pg_sys::CurrentResourceOwner = owner;
+        }
+    };
+    // SAFETY: inside a transaction; each path below ends the subtransaction that is begun here.
+    unsafe {
+        pg_sys::BeginInternalSubTransaction(std::ptr::null());
+        pg_sys::MemoryContextSwitchTo(memory);
+    }
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)) {
+        Ok(result) => {
+            // SAFETY: the subtransaction is the current one again.
+            unsafe { pg_sys::ReleaseCurrentSubTransaction() };
+            restore();
+            Ok(result)
+        }
+        Err(payload) => {
+            // SAFETY: rolls back what `f` left, from any state; its error is in `payload`.
+            unsafe { pg_sys::RollbackAndReleaseCurrentSubTransaction() };
+            restore();
+            if ends_the_statement(payload.as_ref()) {
+                std::panic::resume_unwind(payload);
+            }
+            Err(describe(payload))
+        }
+    }
+}
+
+/// Whether an error concerns more than what was attempted: 53 (out of memory, disk, connections), 57 (cancel, timeout,
+/// shutdown), 40 (serialization; a deadlock is over with the locks that are given up).
+fn ends_the_statement(payload: &(dyn std::any::Any + Send)) -> bool {
+    let code = match payload.downcast_ref::<CaughtError>() {
+        Some(CaughtError::PostgresError(e) | CaughtError::ErrorReport(e)) => Some(e.sql_error_code()),
+        Some(CaughtError::RustPanic { ereport, .. }) => Some(ereport.sql_error_code()),
+        None => payload.downcast_ref::<ErrorReportWithLevel>().map(ErrorReportWithLevel::sql_error_code),
+    };
+    code.is_some_and(|code| {
+        let state = sqlstate(code);
+        ["53", "57"].iter().any(|class| state.starts_with(class)) || (state.starts_with("40") && state != "40P01")
+    })
+}
+
+/// When the client's statement began, as PostgreSQL counts time: the same for all that one statement does.
+pub fn statement_start() -> i64 {
+    // SAFETY: reads this process's own state.
+    unsafe { pg_sys::GetCurrentStatementStartTimestamp() }
+}
+
 fn describe(payload: Box<dyn std::any::Any + Send>) -> Error {
     let internal = |message: String| Error::new(PgSqlErrorCode::ERRCODE_INTERNAL_ERROR, message, "");
     match payload.downcast::<CaughtError>() {

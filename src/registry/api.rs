@@ -1,4 +1,4 @@
-//! `rag_internal.may_read`; the trigger function `rag_internal.registry_changed`.
+//! `rag_internal.may_read`, `rag_internal.problem`; the trigger function `rag_internal.registry_changed`.
 
 use crate::pg::invalidation;
 use crate::pg::trigger::TriggerCall;
@@ -10,6 +10,16 @@ use pgrx::prelude::*;
 #[pg_extern(sql = false)]
 fn may_read(collection: i32) -> Result<bool, ErrorReport> {
     Ok(super::by_id(collection).is_some_and(|c| c.source.is_readable()))
+}
+
+#[pg_extern(sql = false)]
+#[allow(clippy::type_complexity)]
+fn problem(
+    collection: i32,
+) -> Result<TableIterator<'static, (name!(error, Option<String>), name!(hint, Option<String>))>, ErrorReport> {
+    let owned = super::by_id(collection).filter(|c| super::must_own(c).is_ok());
+    let problem = owned.and_then(|c| c.check().err());
+    Ok(TableIterator::once((problem.as_ref().map(|e| e.message.clone()), problem.map(|e| e.hint))))
 }
 
 #[pg_trigger(sql = false)]

@@ -127,6 +127,8 @@ pub(super) fn read(row: &Row<'_>) -> Collection {
             table_name: row.need_named("chunk_table_name"),
             table_kind: row.need_named("chunk_table_kind"),
             owner: row.need_named("chunk_table_owner"),
+            made_for: row.need_named("chunks_made_for"),
+            changed_hands: row.need_named("changed_hands"),
             key_columns: row.need_named("chunk_key_columns"),
             column: row.need_named("embedding_column"),
             embedding: Embedding::new(row.need_named("dimensions")),
@@ -137,6 +139,42 @@ pub(super) fn read(row: &Row<'_>) -> Collection {
 }
 
 impl Collection {
+    /// Checks that its chunks were made for the owner that its source has now. Whoever owned the tables before may have
+    /// attached code to them, which must not run with the rights of the one who got them.
+    ///
+    /// # Errors
+    /// 55000, with who it was and what to do.
+    pub fn check_owner(&self) -> Result<()> {
+        let (source, chunks) = (&self.source, &self.vectors);
+        // One that is not there belongs to nobody.
+        let is_as_made = !chunks.changed_hands && chunks.made_for == source.owner && chunks.owner == source.owner;
+        if chunks.table_kind.is_empty() || is_as_made {
+            return Ok(());
+        }
+        let owner = role::name(source.owner);
+        let (table, made_for) = (&chunks.table_name, role::name(chunks.made_for));
+        let what = if chunks.owner != source.owner {
+            format!(
+                "the owner of {} is {owner}, that of its chunk table {table} {}",
+                source.name,
+                role::name(chunks.owner)
+            )
+        } else if chunks.made_for == pg_sys::InvalidOid || chunks.made_for == source.owner {
+            format!("{} or its chunk table {table} has had another owner than {owner}", source.name)
+        } else {
+            format!("its chunk table {table} was made for another owner, {made_for}, than {owner}")
+        };
+        Err(Error::new(
+            PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+            format!("collection \"{}\" cannot be used: {what}", self.name),
+            format!(
+                "See what the former owner attached to {}: triggers, policies, expressions in indexes, checks and statistics run as {owner}. Then SELECT rag.refresh({}) makes the chunk table anew.",
+                source.name,
+                pgrx::spi::quote_literal(&self.name),
+            ),
+        ))
+    }
+
     /// Checks that its tables and columns are as it needs them.
     ///
     /// # Errors
@@ -150,22 +188,20 @@ impl Collection {
             ))
         };
         let (source, chunks) = (&self.source, &self.vectors);
-        if !matches!(source.kind.as_str(), "r" | "p") || chunks.table_kind != "r" {
+        if !matches!(source.kind.as_str(), "r" | "p") {
             return broken(
-                "its source or its chunk table is not there, or is not a table".into(),
+                "its source is not there, or is not a table".into(),
                 "Remove the collection with rag.drop_collection.",
             );
+        }
+        self.check_owner()?;
+        if chunks.table_kind != "r" {
+            return broken("its chunk table is not there, or is not a table".into(), "rag.refresh(...) makes it anew.");
         }
         if source.shares_rows {
             return broken(
                 format!("{} has become a partition or part of an inheritance", source.name),
                 "Rows that come through another table are missed. Undo it, or drop the collection and register the partitioned table.",
-            );
-        }
-        if chunks.owner != source.owner {
-            return broken(
-                format!("{} and its chunk table {} have different owners", source.name, chunks.table_name),
-                "See what the former owner attached to the chunk table, then ALTER TABLE ... OWNER TO; or drop the collection and create it anew.",
             );
         }
         if !source.missing.is_empty() {

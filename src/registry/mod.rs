@@ -10,6 +10,7 @@ mod facts;
 mod generation;
 mod key;
 pub mod statements;
+mod unnamed;
 mod vectors;
 
 pub use cache::{all, by_id, by_name};
@@ -17,6 +18,7 @@ pub use collection::Collection;
 pub use facts::Column;
 pub use generation::{Generation, Recipe};
 pub use key::Key;
+pub use unnamed::{Asker, Trust, attempt, unnamed, warn};
 pub use vectors::{Embedding, MAX_DIMENSIONS, Vectors};
 
 use crate::error::{Error, Result};
@@ -68,6 +70,29 @@ pub fn held(mut c: Rc<Collection>) -> Option<Rc<Collection>> {
         let now = by_id(c.id)?;
         if (now.source.table, now.vectors.table) == (c.source.table, c.vectors.table) {
             return Some(now);
+        }
+        c = now;
+    }
+}
+
+/// As [`held`], where nobody has to be waited for.
+///
+/// # Errors
+/// 55P03 somebody alters one of its tables.
+fn held_if_free(mut c: Rc<Collection>) -> Result<Option<Rc<Collection>>> {
+    loop {
+        for (table, name) in [(c.source.table, &c.source.name), (c.vectors.table, &c.vectors.table_name)] {
+            if !catalog::keep_definition_if_free(table) {
+                return Err(Error::new(
+                    pgrx::PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE,
+                    format!("{name} is locked by another transaction"),
+                    "Ask again when that transaction is over. To wait for it, name the collection.",
+                ));
+            }
+        }
+        let Some(now) = by_id(c.id) else { return Ok(None) };
+        if (now.source.table, now.vectors.table) == (c.source.table, c.vectors.table) {
+            return Ok(Some(now));
         }
         c = now;
     }

@@ -18,7 +18,8 @@ pub fn by_id(id: i32) -> Option<Collection> {
 /// The collection of that name.
 pub fn by_name(name: &str) -> Option<Collection> {
     const SQL: &str = "SELECT f.* FROM rag_internal.collection c
-        CROSS JOIN LATERAL rag_internal.collection_facts(c.id) f WHERE c.name = $1";
+        CROSS JOIN LATERAL rag_internal.collection_facts(c.id) f
+        WHERE c.name OPERATOR(pg_catalog.=) $1";
     one(SQL, arg(name.to_owned()))
 }
 
@@ -56,7 +57,8 @@ pub fn note_error(id: i32, error: Option<&Error>) {
     const SQL: &str = "UPDATE rag_internal.collection
         SET last_error = $2, last_error_hint = $3, last_error_sqlstate = $4,
             last_error_at = CASE WHEN $2 IS NULL THEN NULL ELSE pg_catalog.clock_timestamp() END
-        WHERE id = $1 AND last_error IS DISTINCT FROM $2";
+        WHERE id OPERATOR(pg_catalog.=) $1
+          AND ROW(last_error)::pg_catalog.record OPERATOR(pg_catalog.*<>) ROW($2)::pg_catalog.record";
     let hint = error.map(|e| e.hint.clone()).filter(|hint| !hint.is_empty());
     let args = [arg(id), arg(error.map(|e| e.message.clone())), arg(hint), arg(error.map(|e| xact::sqlstate(e.code)))];
     spi::connect(|s| s.run(SQL, &args));

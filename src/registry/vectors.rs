@@ -20,6 +20,10 @@ pub struct Vectors {
     pub table_kind: String,
     /// Its owner: the source's, unless somebody changed one of them.
     pub owner: pg_sys::Oid,
+    /// The owner it was made for: the source's at that time. 0 where that is not known.
+    pub made_for: pg_sys::Oid,
+    /// Whether it or the source has had another owner since, whoever has them now.
+    pub changed_hands: bool,
     /// The source's key columns as they are called there, in the key's order.
     pub key_columns: Vec<String>,
     /// Column of the embedding.

@@ -1,15 +1,21 @@
 //! Which collections are searched.
 
 use crate::error::Result;
-use crate::registry::{self, Collection};
+use crate::pg::role;
+use crate::provider::ModelName;
+use crate::registry::{self, Collection, Trust};
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::{PgLogLevel, PgSqlErrorCode};
 use std::rc::Rc;
 
 /// Which collections are searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope<'a> {
-    /// The one of this name.
+    /// The one of this name, because the asker said so.
     One(&'a str),
-    /// All that the current role may read.
+    /// The one of this name, of all that are searched where the asker names none.
+    OneOfAll(&'a str),
+    /// All that the current role may read, of owners that it trusts.
     All,
 }
 
@@ -19,8 +25,13 @@ impl<'a> Scope<'a> {
         name.map_or(Self::All, Self::One)
     }
 
-    /// The collections that can be searched now. Of all, those that cannot are left out with a warning: somebody else's broken
-    /// table must not keep a role from searching its own.
+    /// Whether the asker named what is searched. What goes wrong is an error then, and else a warning: somebody else's
+    /// broken table must not keep a role from searching its own.
+    pub fn is_named(self) -> bool {
+        matches!(self, Self::One(_))
+    }
+
+    /// The collections that can be searched now: of all, the role's own first. Says which are left out of all.
     ///
     /// # Errors
     /// Of one: 42704 there is none, 42501 the role may not read it, 55000 it cannot be used.
@@ -31,24 +42,58 @@ impl<'a> Scope<'a> {
                 collection.check()?;
                 Ok(vec![collection])
             }
-            Self::All => Ok(registry::all_readable().into_iter().filter(is_usable).collect()),
-        }
-    }
-
-    /// One of these collections as it is now, its tables locked against changes until the transaction ends. `None` when it
-    /// was dropped or, of all, can no longer be used.
-    ///
-    /// # Errors
-    /// Of one: 55000 it can no longer be used.
-    pub fn held(self, collection: &Rc<Collection>) -> Result<Option<Rc<Collection>>> {
-        let Some(now) = registry::held(collection.clone()) else { return Ok(None) };
-        match self {
-            Self::One(_) => now.check().map(|()| Some(now)),
-            Self::All => Ok(Some(now).filter(is_usable)),
+            Self::OneOfAll(name) => {
+                let found = registry::readable(name).and_then(|c| c.check().map(|()| c));
+                Ok(found.inspect_err(|e| registry::warn(name, e)).into_iter().collect())
+            }
+            Self::All => {
+                let all = registry::unnamed();
+                let (searched, others) = without_others_models(all.trusted);
+                let left_out: Vec<_> = others.into_iter().chain(all.left_out).collect();
+                say_left_out(&left_out);
+                Ok(searched.into_iter().filter(is_usable).collect())
+            }
         }
     }
 }
 
 fn is_usable(c: &Rc<Collection>) -> bool {
-    c.check().inspect_err(|e| pgrx::warning!("{e}")).is_ok()
+    c.check().inspect_err(|e| registry::warn(&c.name, e)).is_ok()
+}
+
+/// Parts collections in those that are searched and those whose model the asker has not chosen: the question would go to it
+/// only because a stranger made a collection with it.
+fn without_others_models(found: Vec<(Trust, Rc<Collection>)>) -> (Vec<Rc<Collection>>, Vec<Rc<Collection>>) {
+    let mut models = vec![crate::guc::embedding_model()];
+    models.extend(found.iter().filter(|(t, _)| *t != Trust::Harmless).map(|(_, c)| c.generation.model.clone()));
+    let is_chosen = |trust: Trust, c: &Collection| {
+        let model = &c.generation.model;
+        trust != Trust::Harmless || models.contains(model) || ModelName::parse(model).is_ok_and(|m| m.server == "local")
+    };
+    let (chosen, others): (Vec<_>, Vec<_>) = found.into_iter().partition(|(trust, c)| is_chosen(*trust, c));
+    let collections = |found: Vec<(Trust, Rc<Collection>)>| found.into_iter().map(|(_, c)| c).collect();
+    (collections(chosen), collections(others))
+}
+
+/// So many are named of those that are left out.
+const MOST_NAMED: usize = 5;
+
+fn say_left_out(left_out: &[Rc<Collection>]) {
+    if left_out.is_empty() {
+        return;
+    }
+    let named = |c: &Rc<Collection>| format!("\"{}\" of {}", c.name, role::name(c.source.owner));
+    let mut names = left_out.iter().take(MOST_NAMED).map(named).collect::<Vec<_>>().join(", ");
+    if left_out.len() > MOST_NAMED {
+        names.push_str(", ...");
+    }
+    let n = left_out.len();
+    let count = if n == 1 { "1 collection is".to_owned() } else { format!("{n} collections are") };
+    ErrorReport::new(
+        PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION,
+        format!("{count} left out, of owners that {} does not trust: {names}", role::name(role::current())),
+        "pg_ragent",
+    )
+    .set_hint("Name a collection to search it, or list its owner in rag.trusted_owners: code of that owner then runs with your rights.")
+    .report(PgLogLevel::NOTICE);
 }

@@ -3,7 +3,7 @@
 use super::query_vectors::QueryVectors;
 use super::{Found, Scope, vector};
 use crate::error::{Error, Result};
-use crate::registry::Collection;
+use crate::registry::{self, Collection};
 use pgrx::PgSqlErrorCode;
 use ragent_core::retrieval::{Bounds, Mode, best};
 use std::rc::Rc;
@@ -55,11 +55,8 @@ pub fn search(searches: &[Search<'_>]) -> Result<Vec<Vec<Found>>> {
                     Query::Text(text) => vectors.get(c, text),
                     Query::Vector(vector) => Some(vector),
                 };
-                // Not held before: a table is not kept from being altered while a model is waited for.
-                if let Some(vector) = vector
-                    && let Some(c) = search.scope.held(c)?
-                {
-                    found.extend(search.one(&c, vector));
+                if let Some(vector) = vector {
+                    found.extend(search.results(c, vector)?);
                 }
             }
             best(&mut found, search.bounds.k, |f| f.score);
@@ -74,12 +71,27 @@ impl Search<'_> {
         self.query.check()?;
         let mut collections = self.scope.collections()?;
         if let Query::Vector(vector) = self.query {
-            match self.scope {
-                Scope::One(_) => collections.iter().try_for_each(|c| check_length(vector, c))?,
-                Scope::All => collections.retain(|c| c.vectors.embedding.dimensions as usize == vector.len()),
+            if self.scope.is_named() {
+                collections.iter().try_for_each(|c| check_length(vector, c))?;
+            } else {
+                collections.retain(|c| c.vectors.embedding.dimensions as usize == vector.len());
             }
         }
         Ok(collections)
+    }
+
+    /// Its results in a collection as it is now; none where it was dropped. The tables are locked against changes until the
+    /// transaction ends. Not before: a table is not kept from being altered while a model is waited for.
+    ///
+    /// # Errors
+    /// 55000 the asker named it, and it can no longer be used.
+    fn results(&self, c: &Rc<Collection>, vector: &[f32]) -> Result<Vec<Found>> {
+        if !self.scope.is_named() {
+            return Ok(registry::attempt(c, |c| self.one(c, vector)).unwrap_or_default());
+        }
+        let Some(c) = registry::held(c.clone()) else { return Ok(Vec::new()) };
+        c.check()?;
+        Ok(self.one(&c, vector))
     }
 
     /// Its results in one collection.

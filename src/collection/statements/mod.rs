@@ -6,31 +6,132 @@ pub mod source;
 use super::create::NewCollection;
 use crate::ingest::statements::{capture, queue};
 use crate::pg::catalog;
-use crate::pg::role::{ActingAs, Settings};
-use crate::pg::spi::{self, Snapshot, arg};
+use crate::pg::role::{self, ActingAs, Settings};
+use crate::pg::spi::{self, Row, Snapshot, arg};
 use crate::registry::{self, Collection};
 use pgrx::pg_sys;
+use std::rc::Rc;
 
 /// Creates chunk table, registered rows and triggers, and queues the rows there are.
 pub fn create(new: &NewCollection<'_>) {
-    {
-        let _acting = ActingAs::owner(new.chunks.source.owner);
-        spi::connect(|s| s.utility(&new.chunks.ddl()));
-    }
+    create_chunk_table(new);
     let id = insert(new);
+    let collection = attach(id, new);
+    queue::queue_all(&collection);
+}
+
+/// Makes a chunk table for a collection that has none, makes its triggers anew, and queues a comparison, which finds every
+/// row missing.
+pub fn rebuild(c: &Collection, new: &NewCollection<'_>) {
+    create_chunk_table(new);
+    drop_triggers(c);
+    let collection = attach(c.id, new);
+    compare(&collection);
+}
+
+/// Queues a comparison of everything a collection has.
+pub fn compare(c: &Collection) {
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| queue::compare_all(s, c.id));
+}
+
+fn create_chunk_table(new: &NewCollection<'_>) {
+    let _acting = as_owner(new.chunks.source.owner);
+    spi::connect(|s| s.utility(&new.chunks.ddl()));
+}
+
+/// Registers the chunk table that was made for a collection, and makes its triggers and grants.
+fn attach(id: i32, new: &NewCollection<'_>) -> Rc<Collection> {
     insert_generation(id, new);
     let collection = registry::by_id(id).expect("inserted just now");
     // So that DROP TABLE of the source needs no CASCADE although the policy names it.
     catalog::depend_on(collection.vectors.table, collection.source.table);
     {
-        let _acting = ActingAs::owner(collection.source.owner);
+        let _acting = as_owner(collection.source.owner);
         spi::connect(|s| s.utility(&capture::create_triggers(&collection, collection.source.kind == "p")));
     }
-    {
-        let _acting = ActingAs::superuser();
-        spi::connect(|s| s.run("SELECT rag_internal.sync_grants($1)", &[arg(id)]));
+    for grant in grants_to_sync(Some(id)) {
+        grant.run();
     }
-    queue::queue_all(&collection);
+    collection
+}
+
+/// The owner of a table, for DDL. Event triggers of the database run meanwhile. They find what the caller's search_path names,
+/// as under the caller's own DDL, where the caller could do everything the owner can; else what the owner's own sessions
+/// would name: nobody's path decides what runs with somebody else's rights.
+fn as_owner(owner: pg_sys::Oid) -> ActingAs {
+    let path = (!role::has_privileges_of(owner)).then(|| default_path(owner));
+    ActingAs::definer(owner, path.as_deref())
+}
+
+/// The search_path that a role's sessions in this database begin with.
+fn default_path(owner: pg_sys::Oid) -> String {
+    const SQL: &str = "SELECT coalesce(
+        (SELECT pg_catalog.substr(s.setting, 13)
+         FROM pg_catalog.pg_db_role_setting d CROSS JOIN LATERAL pg_catalog.unnest(d.setconfig) AS s (setting)
+         WHERE pg_catalog.starts_with(s.setting, 'search_path=')
+           AND d.setrole OPERATOR(pg_catalog.=) ANY (ARRAY[0::pg_catalog.oid, $1])
+           AND d.setdatabase OPERATOR(pg_catalog.=) ANY (ARRAY[0::pg_catalog.oid, (
+                SELECT b.oid FROM pg_catalog.pg_database b
+                WHERE b.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())])
+         ORDER BY d.setrole DESC, d.setdatabase DESC LIMIT 1),
+        (SELECT boot_val FROM pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.=) 'search_path'))";
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| s.query(Snapshot::Active, SQL, &[arg(owner)]).one().unwrap_or_default())
+}
+
+/// A statement that is to be run as a table's owner.
+pub struct OwnersStatement {
+    /// Name of the collection; empty where it is gone.
+    pub collection: String,
+    owner: pg_sys::Oid,
+    text: String,
+}
+
+impl OwnersStatement {
+    fn read(row: &Row<'_>, collection: String) -> Self {
+        Self { collection, owner: row.need_named("owner"), text: row.need_named("statement") }
+    }
+
+    /// Runs it.
+    pub fn run(&self) {
+        let _acting = as_owner(self.owner);
+        let settings = Settings::new();
+        // What goes along with a chunk table that is dropped is of no interest to whoever dropped the source.
+        settings.set("client_min_messages", "warning");
+        spi::connect(|s| s.utility(&self.text));
+    }
+}
+
+/// What is to be granted and revoked on the chunk tables of a collection, or of all.
+pub fn grants_to_sync(collection: Option<i32>) -> Vec<OwnersStatement> {
+    const SQL: &str = "SELECT collection, owner, statement FROM rag_internal.grants_to_sync($1)";
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| {
+        let rows = s.query(Snapshot::New, SQL, &[arg(collection)]);
+        rows.iter().map(|row| OwnersStatement::read(&row, row.need_named("collection"))).collect()
+    })
+}
+
+/// In an event trigger on sql_drop: forgets the collections whose tables are gone; what drops what is left of them.
+pub fn forget_dropped() -> Vec<OwnersStatement> {
+    const SQL: &str = "SELECT owner, statement FROM rag_internal.forget_dropped_tables()";
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| {
+        let rows = s.query(Snapshot::New, SQL, &[]);
+        rows.iter().map(|row| OwnersStatement::read(&row, String::new())).collect()
+    })
+}
+
+/// Whether reading a table runs code that somebody attached to it, or policies decide what is read.
+pub fn runs_code(table: pg_sys::Oid) -> bool {
+    const SQL: &str = "SELECT NOT rag_internal.reading_runs_no_code($1) OR c.relrowsecurity
+            OR EXISTS (SELECT FROM pg_catalog.pg_trigger t
+                       WHERE t.tgrelid OPERATOR(pg_catalog.=) c.oid AND NOT t.tgisinternal
+                         AND t.tgfoid OPERATOR(pg_catalog.<>) 'rag_internal.capture()'::pg_catalog.regprocedure)
+        FROM pg_catalog.pg_class c WHERE c.oid OPERATOR(pg_catalog.=) $1";
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| s.query(Snapshot::Active, SQL, &[arg(table)]).one().unwrap_or(false))
 }
 
 fn insert(new: &NewCollection<'_>) -> i32 {
@@ -56,6 +157,8 @@ fn insert_generation(collection: i32, new: &NewCollection<'_>) {
     const SQL: &str = "INSERT INTO rag_internal.generation
             (collection, model, dimensions, chunker, chunk_tokens, chunk_overlap, chunk_table, chunk_key_columns, state)
         VALUES ($1, $2, $3, $4, $5, $6, $7::pg_catalog.regclass, $8, 'serving')";
+    const OWNER: &str = "INSERT INTO rag_internal.chunk_owner (chunk_table) VALUES ($1::pg_catalog.regclass)
+        ON CONFLICT (chunk_table) DO UPDATE SET owner = EXCLUDED.owner, is_void = false";
     let _acting = ActingAs::superuser();
     let args = [
         arg(collection),
@@ -67,47 +170,95 @@ fn insert_generation(collection: i32, new: &NewCollection<'_>) {
         arg(new.chunks.qualified_name()),
         arg(new.chunks.key_columns.clone()),
     ];
-    spi::connect(|s| s.run(SQL, &args));
+    spi::connect(|s| {
+        s.run(SQL, &args);
+        s.run(OWNER, &[arg(new.chunks.qualified_name())]);
+    });
 }
 
 /// Removes a collection: triggers, chunk tables, queue, failures, registered rows.
 pub fn drop(c: &Collection) {
     if !c.source.name.is_empty() {
-        let _acting = ActingAs::owner(c.source.owner);
-        let settings = Settings::new();
-        // Which of the triggers there are depends on the kind of table.
-        settings.set("client_min_messages", "warning");
-        spi::connect(|s| s.utility(&capture::drop_triggers(c)));
+        drop_triggers(c);
     }
-    if c.vectors.table_kind == "r" && !c.vectors.is_adopted {
-        let _acting = ActingAs::owner(c.vectors.owner);
-        spi::connect(|s| s.utility(&format!("DROP TABLE {}", c.vectors.table_name)));
-    }
+    drop_chunk_table(c);
     let _acting = ActingAs::superuser();
     spi::connect(|s| {
-        // Dropping the chunk table forgets the collection by the event trigger; where those are off, this does.
-        s.run("DELETE FROM rag_internal.queue WHERE collection = $1", &[arg(c.id)]);
-        s.run("DELETE FROM rag_internal.failure WHERE collection = $1", &[arg(c.id)]);
-        s.run("DELETE FROM rag_internal.generation WHERE collection = $1", &[arg(c.id)]);
-        s.run("DELETE FROM rag_internal.collection WHERE id = $1", &[arg(c.id)]);
+        s.run("DELETE FROM rag_internal.queue WHERE collection OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
+        s.run("DELETE FROM rag_internal.failure WHERE collection OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
+        s.run("DELETE FROM rag_internal.collection WHERE id OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
     });
+}
+
+fn drop_triggers(c: &Collection) {
+    let _acting = as_owner(c.source.owner);
+    let settings = Settings::new();
+    // Which of the triggers there are depends on the kind of table.
+    settings.set("client_min_messages", "warning");
+    spi::connect(|s| s.utility(&capture::drop_triggers(c)));
+}
+
+/// Forgets the serving generation of a collection and drops its chunk table; false: that is somebody else's by now, and
+/// stays.
+pub fn drop_chunk_table(c: &Collection) -> bool {
+    {
+        let _acting = ActingAs::superuser();
+        // Before the table is dropped: the event trigger would forget the collection with it.
+        spi::connect(|s| {
+            s.run("DELETE FROM rag_internal.generation WHERE collection OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
+            s.run(
+                "DELETE FROM rag_internal.chunk_owner WHERE chunk_table OPERATOR(pg_catalog.=) $1::pg_catalog.regclass",
+                &[arg(c.vectors.table)],
+            );
+        });
+    }
+    let vectors = &c.vectors;
+    if vectors.is_adopted || vectors.table_kind != "r" {
+        return vectors.table_kind.is_empty();
+    }
+    // It belongs to the collection, whoever owns that now, unless somebody else was given it.
+    if vectors.owner != vectors.made_for && !role::has_privileges_of(vectors.owner) {
+        return false;
+    }
+    // What a former owner made of it must not keep the new one from dropping it.
+    let cascade = if c.check_owner().is_err() { " CASCADE" } else { "" };
+    let _acting = as_owner(vectors.owner);
+    spi::connect(|s| s.utility(&format!("DROP TABLE {}{cascade}", vectors.table_name)));
+    true
 }
 
 /// Tables beyond this size are not counted.
 const COUNTED_BYTES: &str = "268435456";
 
+/// A table whose rows are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counted {
+    /// The source of a collection.
+    Source,
+    /// Its chunk table.
+    Chunks,
+}
+
 /// Rows of a table that the current role sees: counted up to a size, estimated above it.
-pub fn count(oid: pg_sys::Oid, name: &str) -> i64 {
+pub fn count(c: &Collection, which: Counted) -> i64 {
     let facts = format!(
         "SELECT reltuples::pg_catalog.int8, pg_catalog.pg_relation_size(oid) OPERATOR(pg_catalog.>) {COUNTED_BYTES}
          FROM pg_catalog.pg_class WHERE oid OPERATOR(pg_catalog.=) $1"
     );
+    let (oid, name, statement) = match which {
+        Counted::Source => (c.source.table, &c.source.name, "count rows"),
+        Counted::Chunks => (c.vectors.table, &c.vectors.table_name, "count chunks"),
+    };
     spi::connect(|s| {
         let rows = s.query(Snapshot::Active, &facts, &[arg(oid)]);
         let estimate = rows.first().map(|row| (row.need::<i64>(1), row.get(2).unwrap_or(false)));
         match estimate {
             Some((n, true)) if n >= 0 => n,
-            _ => s.query(Snapshot::Active, &format!("SELECT pg_catalog.count(*) FROM {name}"), &[]).one().unwrap_or(0),
+            _ => {
+                // Policies may rely on the search_path of the role they are asked for.
+                let counted = c.statement(statement, 0, || format!("SELECT pg_catalog.count(*) FROM {name}"));
+                s.query_kept(Snapshot::Active, &counted, &[]).one().unwrap_or(0)
+            }
         }
     })
 }

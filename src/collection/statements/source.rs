@@ -46,7 +46,6 @@ fn columns(s: &spi::Spi<'_>, oid: pg_sys::Oid) -> Vec<Column> {
 /// The primary key, in the key's order.
 fn key(s: &spi::Spi<'_>, oid: pg_sys::Oid) -> (Key, Vec<KeyColumn>) {
     const SQL: &str = "SELECT k.name, k.type, k.modifier, k.equality,
-            pg_catalog.format_type(k.type, k.modifier) AS sql_type,
             'c' IN (t.typtype, (SELECT e.typtype FROM pg_catalog.pg_type e WHERE e.oid = t.typelem)) AS is_composite,
             CASE WHEN a.attcollation <> t.typcollation
                  THEN (SELECT pg_catalog.format(' COLLATE %I.%I', cn.nspname, co.collname)
@@ -56,7 +55,6 @@ fn key(s: &spi::Spi<'_>, oid: pg_sys::Oid) -> (Key, Vec<KeyColumn>) {
         JOIN pg_catalog.pg_attribute a ON a.attrelid = $1 AND a.attname = k.name
         JOIN pg_catalog.pg_type t ON t.oid = k.type
         ORDER BY k.place";
-    // With a search_path of pg_catalog alone, format_type qualifies every type that is not built in.
     let rows = s.query(Snapshot::New, SQL, &[arg(oid)]);
     let names: Vec<String> = rows.iter().map(|row| row.need_named("name")).collect();
     let types: Vec<(pg_sys::Oid, i32)> =
@@ -64,9 +62,10 @@ fn key(s: &spi::Spi<'_>, oid: pg_sys::Oid) -> (Key, Vec<KeyColumn>) {
     let equality = rows.iter().map(|row| row.need_named("equality")).collect();
     let columns = rows
         .iter()
-        .map(|row| KeyColumn {
+        .zip(&types)
+        .map(|(row, (oid, modifier))| KeyColumn {
             name: row.need_named("name"),
-            sql_type: row.need_named("sql_type"),
+            sql_type: crate::pg::catalog::type_name(*oid, *modifier),
             collation: row.named("collation").unwrap_or_default(),
             is_composite: row.named("is_composite").unwrap_or(false),
         })

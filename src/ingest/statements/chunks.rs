@@ -66,7 +66,7 @@ pub fn fitting(c: &Collection, wanted: &[String], bytes: i64) -> usize {
         .collect();
     let sql = format!(
         "SELECT u.place::pg_catalog.int4 AS place, {size} AS size FROM {keys} JOIN {source} s ON {join} ORDER BY 1",
-        size = sizes.join(" + "),
+        size = sizes.join(" OPERATOR(pg_catalog.+) "),
         keys = keys(c),
         source = c.source.name,
         join = c.key.join("s", &c.key.columns, "k", &c.key.columns),
@@ -143,7 +143,7 @@ pub fn remove_above(c: &Collection, rows: &[String], keep: &[i32]) {
         "DELETE FROM {table} c USING
             ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.int4[])) AS u (key, keep)
             CROSS JOIN LATERAL {record}
-         WHERE {join} AND c.chunk > u.keep",
+         WHERE {join} AND c.chunk OPERATOR(pg_catalog.>) u.keep",
         table = c.vectors.table_name,
         record = c.key.record("u.key::pg_catalog.jsonb", "k"),
         join = c.key.join("c", &c.vectors.key_columns, "k", &c.key.columns),
@@ -240,7 +240,7 @@ pub fn confirm(c: &Collection, rows: &[(String, Version)]) {
          FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.xid[]),
                          pg_catalog.unnest($3::pg_catalog.int8[])) AS u (key, source_xmin, source_hash)
               CROSS JOIN LATERAL {record}
-         WHERE {join} AND c.source_hash <> u.source_hash",
+         WHERE {join} AND c.source_hash OPERATOR(pg_catalog.<>) u.source_hash",
         table = c.vectors.table_name,
         record = c.key.record("u.key::pg_catalog.jsonb", "k"),
         join = c.key.join("c", &c.vectors.key_columns, "k", &c.key.columns),

@@ -392,13 +392,15 @@ async fn renaming_follows() {
 }
 
 #[tokio::test]
-async fn a_changed_owner_owns_what_belongs_to_the_collection() {
+async fn a_new_owner_refreshes_the_collection_and_owns_what_belongs_to_it() {
     let (db, admin) = Database::open().await;
     let role = db.create_role("heir").await;
     db.create_collection(&admin, "articles", &["one"]).await;
     admin.run(&format!("ALTER TABLE articles OWNER TO {}; GRANT CREATE ON SCHEMA public TO {0}", quote(&role))).await;
     let heir = db.connect_as(&role).await;
     heir.run("INSERT INTO articles VALUES (2, 'x', 'two')").await;
+    heir.refusal("SELECT * FROM rag.search('one two', 'articles')", "55000").await;
+    heir.run("SELECT rag.refresh('articles')").await;
     current(&admin).await;
     assert_eq!(heir.number("SELECT count(*) FROM rag.search('one two', 'articles')").await, 2);
     heir.run("SELECT rag.drop_collection('articles')").await;

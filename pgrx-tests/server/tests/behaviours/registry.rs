@@ -207,7 +207,7 @@ async fn functions_that_nobody_should_call_are_not_for_everybody() {
                    AND (p.prosecdef OR p.prorettype IN ('trigger'::regtype, 'event_trigger'::regtype))
                    AND p.proname NOT IN ('capture')";
     let of_registry = "('registry_changed', 'used_columns', 'columns_by_name', 'primary_key', 'shares_rows', 'collection_facts',
-                        'reading_runs_no_code', 'writing_runs_no_code', 'number_columns', 'sync_grants', 'forget_dropped',
-                        'follow_altered', 'follow_grants')";
+                        'reading_runs_no_code', 'number_columns', 'note_owner', 'grants_to_sync', 'forget_dropped_tables',
+                        'forget_dropped', 'follow_altered', 'follow_grants')";
     assert_eq!(session.column(&format!("{open} AND p.proname IN {of_registry}")).await, Vec::<String>::new());
 }

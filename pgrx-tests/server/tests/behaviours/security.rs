@@ -300,10 +300,12 @@ async fn a_callers_search_path_and_temporary_tables_run_nothing_as_anybody_else(
     owner_session.run("ALTER TABLE articles ENABLE ROW LEVEL SECURITY; CREATE POLICY odd ON articles USING (id <> 2) WITH CHECK (true)").await;
     session
         .run(
-            "SET search_path = evil, pg_catalog, public, rag;
+            "SET search_path = evil, pg_catalog, public, rag; SET rag.trusted_owners = OWNER;
              CREATE TEMP TABLE collections (name text); CREATE TEMP TABLE articles_chunks (id int, chunk int, content text);
              CREATE TEMP TABLE pg_class (oid oid, relname name); CREATE TEMP TABLE queue (id bigint);
-             CREATE TEMP TABLE runs (run_id uuid); CREATE TEMP TABLE steps (run_id uuid)",
+             CREATE TEMP TABLE runs (run_id uuid); CREATE TEMP TABLE steps (run_id uuid)"
+                .replace("OWNER", &owner)
+                .as_str(),
         )
         .await;
     let expected = ["1", "3"];

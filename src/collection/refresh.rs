@@ -1,0 +1,78 @@
+//! `rag.refresh`: a chunk table that is gone, or was made for a former owner, is made anew.
+
+use super::chunk_table::{self, ChunkTable};
+use super::create::{NewCollection, check_snapshot};
+use super::source::Table;
+use super::statements;
+use crate::error::Result;
+use crate::pg::lock::Lock;
+use crate::pg::role;
+use crate::pg::spi::quote;
+use crate::provider::{self, ModelName};
+use crate::registry::{self, Collection};
+
+/// Compares a collection with its source, after making its chunk table anew where that must be.
+///
+/// # Errors
+/// 25001 the snapshot is fixed, 42704 there is none, 42501 the role does not own the source, 55000 something else is wrong
+/// with it, and those of [`Table::check`] and of the model.
+pub fn refresh(name: &str) -> Result<()> {
+    check_snapshot("rag.refresh")?;
+    registry::must_own(&*registry::existing(name)?)?;
+    // One at a time, and no worker claims rows of it meanwhile.
+    Lock::claims(registry::existing(name)?.id).hold();
+    let c = registry::existing(name)?;
+    registry::must_own(&c)?;
+    if c.check_owner().is_ok() && !c.vectors.table_kind.is_empty() {
+        c.check()?;
+        statements::compare(&c);
+        return Ok(());
+    }
+    rebuild(&c)
+}
+
+fn rebuild(c: &Collection) -> Result<()> {
+    let source = Table::check(c.source.table)?;
+    let of = |columns: &[registry::Column]| columns.iter().map(|column| Some(column.name.clone())).collect::<Vec<_>>();
+    let content = source.check_columns("content", of(&c.content))?;
+    let metadata = source.check_columns("metadata", of(&c.metadata))?;
+    for column in c.title.iter().chain(&c.link) {
+        source.check_column(&column.name)?;
+    }
+    // The worker asks the model as the owner, so the owner must be allowed to.
+    let model = ModelName::parse(&c.generation.model)?;
+    provider::embedding_model_facts(&model, source.owner)?;
+    if !statements::drop_chunk_table(c) {
+        pgrx::notice!("{} belongs to {} and stays as it is", c.vectors.table_name, role::name(c.vectors.owner));
+    }
+    let (schema, table) = chunk_table::free_name(&source, &c.name, &c.vectors.table_name)?;
+    let runs_code = statements::runs_code(source.oid);
+    statements::rebuild(
+        c,
+        &NewCollection {
+            chunks: ChunkTable {
+                collection: &c.name,
+                source: &source,
+                content: &content,
+                schema,
+                name: table,
+                key_columns: chunk_table::key_names(&source.key.columns),
+                embedding: c.vectors.embedding.clone(),
+            },
+            title: c.title.as_ref().map(|column| column.name.clone()),
+            link: c.link.as_ref().map(|column| column.name.clone()),
+            metadata: metadata.into_iter().map(|column| column.name).collect(),
+            model: c.generation.model.clone(),
+            recipe: c.generation.recipe.clone(),
+            description: c.description.clone(),
+        },
+    );
+    if runs_code {
+        pgrx::notice!(
+            "what is attached to {} (triggers, policies, expressions in indexes, checks and statistics) runs as {} from now on",
+            source.name,
+            quote(&role::name(source.owner))
+        );
+    }
+    Ok(())
+}
