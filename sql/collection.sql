@@ -98,6 +98,10 @@ DECLARE
     gone record;
     leftover record;
 BEGIN
+    IF TG_EVENT <> 'sql_drop' THEN
+        RAISE EXCEPTION 'rag_internal.forget_dropped() is not for the event %', TG_EVENT
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Drop this event trigger.';
+    END IF;
     -- The tables of a collection: its source, and the chunk tables of its generations.
     FOR gone IN
         SELECT DISTINCT c.id, c.source
@@ -144,6 +148,10 @@ DECLARE
     renamed record;
     chunks record;
 BEGIN
+    IF TG_EVENT <> 'ddl_command_end' THEN
+        RAISE EXCEPTION 'rag_internal.follow_altered() is not for the event %', TG_EVENT
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Drop this event trigger.';
+    END IF;
     FOR altered IN
         SELECT DISTINCT c.id, c.source, r.relkind, r.relowner
         FROM pg_event_trigger_ddl_commands() d
@@ -201,6 +209,10 @@ COMMENT ON EVENT TRIGGER rag_follow_altered IS 'pg_ragent: when a source is alte
 CREATE FUNCTION rag_internal.follow_grants() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    IF TG_EVENT <> 'ddl_command_end' THEN
+        RAISE EXCEPTION 'rag_internal.follow_grants() is not for the event %', TG_EVENT
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Drop this event trigger.';
+    END IF;
     PERFORM rag_internal.sync_grants(c.id) FROM rag_internal.collection c;
 END $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.follow_grants() FROM PUBLIC;

@@ -23,6 +23,8 @@ GRANT USAGE ON SCHEMA rag_internal TO PUBLIC;
 CREATE FUNCTION rag_internal.provider_validator(options text[], catalog oid) RETURNS void
     LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'provider_validator_wrapper';
+-- PostgreSQL calls it for whoever sets options, and asks nobody for EXECUTE.
+REVOKE EXECUTE ON FUNCTION rag_internal.provider_validator(text[], oid) FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.provider_validator(text[], oid) IS
 'Checks the options of servers and user mappings of the wrapper rag_provider; called by PostgreSQL at CREATE and ALTER';
 

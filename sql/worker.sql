@@ -1,11 +1,14 @@
 -- The workers: seeing them, starting them.
 
+-- A worker holds the lock of its place for its life (src/pg/lock.rs says what these numbers are), and everybody may read pg_locks.
 CREATE FUNCTION rag_internal.worker_pids() RETURNS integer[]
-    LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT coalesce(array_agg(pid ORDER BY backend_start), '{}') FROM pg_stat_activity
-    WHERE backend_type = 'pg_ragent worker' AND datname = current_database()
+    LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(array_agg(l.pid ORDER BY l.objid), '{}') FROM pg_locks l
+    WHERE l.locktype = 'advisory' AND l.mode = 'ExclusiveLock' AND l.granted
+      AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+      AND l.classid = 1918985984 AND l.objsubid = 29281 AND l.objid >= 2003987314::oid
 $$;
-COMMENT ON FUNCTION rag_internal.worker_pids() IS 'Process numbers of this database''s workers, as in pg_stat_activity, the oldest first';
+COMMENT ON FUNCTION rag_internal.worker_pids() IS 'Process numbers of this database''s workers, in the order of their places';
 
 CREATE FUNCTION start_worker() RETURNS boolean
     LANGUAGE c VOLATILE PARALLEL UNSAFE
@@ -71,13 +74,17 @@ COMMENT ON COLUMN status.lag IS 'Age of the oldest queue entry; NULL when nothin
 COMMENT ON COLUMN status.last_error IS 'What last went wrong and is not resolved; for roles that own the source';
 COMMENT ON COLUMN status.last_error_hint IS 'What to do about it, where the error says so';
 COMMENT ON COLUMN status.last_error_at IS 'When that was, where it is known';
-COMMENT ON COLUMN status.worker_pid IS 'Process number of the worker, of several the oldest';
+COMMENT ON COLUMN status.worker_pid IS 'Process number of the worker, of several that of the first place';
 COMMENT ON COLUMN status.worker IS 'running or not running';
 COMMENT ON COLUMN status.hint IS 'What to do, if there is something to do';
 
 CREATE FUNCTION rag_internal.wake_before_drop() RETURNS event_trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    IF TG_EVENT <> 'ddl_command_start' THEN
+        RAISE EXCEPTION 'rag_internal.wake_before_drop() is not for the event %', TG_EVENT
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Drop this event trigger.';
+    END IF;
     PERFORM rag_internal.wake_at_commit();
 EXCEPTION WHEN OTHERS THEN
     -- Where the library is missing, dropping must work all the same.

@@ -1,5 +1,7 @@
 //! What a capture trigger is told by PostgreSQL.
 
+use super::catalog;
+use crate::error::{Error, Result};
 use pgrx::datum::DatumWithOid;
 use pgrx::{PgTrigger, PgTriggerLevel, PgTriggerOperation, pg_sys};
 
@@ -28,6 +30,25 @@ impl<'a> TriggerCall<'a> {
     /// Wraps pgrx's view of the call.
     pub fn new(trigger: &'a PgTrigger<'a>) -> Self {
         Self(trigger)
+    }
+
+    /// Checks that the trigger is on one of the extension's own tables (in `rag_internal`), whoever made it.
+    ///
+    /// # Errors
+    /// 42501 it is on another.
+    pub fn expect_own(&self, function: &str, tables: &[&str]) -> Result<()> {
+        let relation = self.relation();
+        if tables.iter().any(|name| catalog::relation("rag_internal", name) == Some(relation)) {
+            return Ok(());
+        }
+        Err(Error::denied(
+            format!(
+                "rag_internal.{function}() is a trigger of rag_internal.{}, not of {}",
+                tables.join(" and rag_internal."),
+                self.relation_name()
+            ),
+            "Drop this trigger.",
+        ))
     }
 
     /// The raw data, for SPI.

@@ -4,12 +4,13 @@ mod chunk_table;
 pub mod source;
 
 use super::create::NewCollection;
+use crate::error::Error;
 use crate::ingest::statements::{capture, queue};
 use crate::pg::catalog;
 use crate::pg::role::{ActingAs, Settings};
 use crate::pg::spi::{self, Snapshot, arg};
 use crate::registry::{self, Collection};
-use pgrx::pg_sys;
+use pgrx::{PgSqlErrorCode, pg_sys};
 
 /// Creates chunk table, registered rows and triggers, and queues the rows there are.
 pub fn create(new: &NewCollection<'_>) {
@@ -22,15 +23,32 @@ pub fn create(new: &NewCollection<'_>) {
     let collection = registry::by_id(id).expect("inserted just now");
     // So that DROP TABLE of the source needs no CASCADE although the policy names it.
     catalog::depend_on(collection.vectors.table, collection.source.table);
-    {
-        let _acting = ActingAs::owner(collection.source.owner);
-        spi::connect(|s| s.utility(&capture::create_triggers(&collection, collection.source.kind == "p")));
-    }
+    create_triggers(&collection);
     {
         let _acting = ActingAs::superuser();
         spi::connect(|s| s.run("SELECT rag_internal.sync_grants($1)", &[arg(id)]));
     }
     queue::queue_all(&collection);
+}
+
+/// Creates the capture triggers, as a superuser: nobody else may make a trigger of their function.
+fn create_triggers(c: &Collection) {
+    const ARE_THERE: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_trigger t
+        WHERE t.tgrelid OPERATOR(pg_catalog.=) $1 AND t.tgname OPERATOR(pg_catalog.=) $2::pg_catalog.name)";
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| {
+        s.utility(&capture::create_triggers(c, c.source.kind == "p"));
+        // The table is held by its chunk table's policy, but its schema may have been given another name meanwhile.
+        let args = [arg(c.source.table), arg(capture::a_trigger_of(c))];
+        if s.query(Snapshot::New, ARE_THERE, &args).one() != Some(true) {
+            Error::new(
+                PgSqlErrorCode::ERRCODE_OBJECT_IN_USE,
+                format!("{} was renamed while its collection was created", c.source.name),
+                "Try again.",
+            )
+            .raise();
+        }
+    });
 }
 
 fn insert(new: &NewCollection<'_>) -> i32 {

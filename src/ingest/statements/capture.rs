@@ -20,7 +20,16 @@ const EVENTS: [(Event, &str, &str); 4] = [
 ];
 
 fn trigger_name(collection: &Collection, word: &str) -> String {
-    quote(&format!("rag_capture_{}_{word}", collection.id))
+    quote(&plain_trigger_name(collection, word))
+}
+
+fn plain_trigger_name(collection: &Collection, word: &str) -> String {
+    format!("rag_capture_{}_{word}", collection.id)
+}
+
+/// The name, unquoted, of a trigger that every source has.
+pub fn a_trigger_of(collection: &Collection) -> String {
+    plain_trigger_name(collection, "insert")
 }
 
 /// DDL of a collection's triggers.
