@@ -26,10 +26,13 @@ pub fn until_current(collection: Option<&str>, timeout: Duration) -> Result<bool
             "Its results would not be visible there. Call it outside of that transaction.",
         ));
     }
-    let ids: Vec<i32> = match collection {
-        Some(name) => vec![registry::readable(name)?.id],
-        None => registry::all_readable().iter().map(|c| c.id).collect(),
+    let collections = match collection {
+        Some(name) => vec![registry::readable(name)?],
+        None => registry::all_readable(),
     };
+    let ids: Vec<i32> = collections.iter().map(|c| c.id).collect();
+    // Numbers count rows that policies hide, so they are told of collections only whose rows the role sees all.
+    let counted: Vec<i32> = collections.iter().filter(|c| registry::sees_all_rows(c)).map(|c| c.id).collect();
     let (mut up_to, mut comparing) = spi::with_latest_snapshot(|| queue::last_id(&ids));
     // It may not have been told of all: of rows that a prepared transaction brought, say.
     crate::pg::wake::now();
@@ -44,7 +47,7 @@ pub fn until_current(collection: Option<&str>, timeout: Duration) -> Result<bool
             continue;
         }
         if !left {
-            warn_of_failures(&ids);
+            warn_of_failures(&counted);
             return Ok(true);
         }
         if own {
@@ -71,8 +74,12 @@ pub fn until_current(collection: Option<&str>, timeout: Duration) -> Result<bool
         }
         if told.elapsed() > TELL {
             told = Instant::now();
-            let rows = spi::with_latest_snapshot(|| queue::count_left(&ids, up_to));
-            pgrx::notice!("{rows} rows are still to be embedded");
+            if counted.len() == ids.len() {
+                let rows = spi::with_latest_snapshot(|| queue::count_left(&ids, up_to));
+                pgrx::notice!("{rows} rows are still to be embedded");
+            } else {
+                pgrx::notice!("rows are still to be embedded");
+            }
         }
         interrupt::wait(None, Some(LOOK.min(timeout.saturating_sub(begin.elapsed()))));
     }

@@ -3,6 +3,7 @@
 
 pub mod backtrace;
 pub mod catalog;
+pub mod cluster;
 pub mod database_ddl;
 pub mod http;
 pub mod interrupt;

@@ -114,18 +114,19 @@ pub fn drop(c: &Collection) {
 /// Tables beyond this size are not counted.
 const COUNTED_BYTES: &str = "268435456";
 
-/// Rows of a table that the current role sees: counted up to a size, estimated above it.
-pub fn count(oid: pg_sys::Oid, name: &str) -> i64 {
+/// Rows of a table that the current role sees: counted up to a size; above it estimated, if that is wanted, or none.
+pub fn count(oid: pg_sys::Oid, name: &str, estimate: bool) -> Option<i64> {
     let facts = format!(
         "SELECT reltuples::pg_catalog.int8, pg_catalog.pg_relation_size(oid) OPERATOR(pg_catalog.>) {COUNTED_BYTES}
          FROM pg_catalog.pg_class WHERE oid OPERATOR(pg_catalog.=) $1"
     );
     spi::connect(|s| {
         let rows = s.query(Snapshot::Active, &facts, &[arg(oid)]);
-        let estimate = rows.first().map(|row| (row.need::<i64>(1), row.get(2).unwrap_or(false)));
-        match estimate {
-            Some((n, true)) if n >= 0 => n,
-            _ => s.query(Snapshot::Active, &format!("SELECT pg_catalog.count(*) FROM {name}"), &[]).one().unwrap_or(0),
+        let facts = rows.first().map(|row| (row.need::<i64>(1), row.get(2).unwrap_or(false)));
+        match facts {
+            Some((_, true)) if !estimate => None,
+            Some((n, true)) if n >= 0 => Some(n),
+            _ => s.query(Snapshot::Active, &format!("SELECT pg_catalog.count(*) FROM {name}"), &[]).one(),
         }
     })
 }
