@@ -69,7 +69,7 @@ pub fn register() {
     );
     GucRegistry::define_string_guc(
         c"rag.scope_settings",
-        c"Settings that tell people apart who share one role, such as \"app.tenant, app.user\".",
+        c"Settings that tell people apart who share one role, such as \"app.tenant, app.user_id\".",
         c"Their values are stored with every run and step, which are shown only where the values are the same; where one is unset, nothing is shown. Empty, the role alone decides. Meant for ALTER DATABASE ... SET.",
         &SCOPE_SETTINGS,
         GucContext::Suset,

@@ -31,7 +31,7 @@ fn capture<'a>(trigger: &'a pgrx::PgTrigger<'a>) -> TriggerResult<'a> {
 
 #[pg_trigger(sql = false)]
 fn wake_worker<'a>(trigger: &'a pgrx::PgTrigger<'a>) -> TriggerResult<'a> {
-    TriggerCall::new(trigger).expect_own("wake_worker", &["queue", "collection"])?;
+    TriggerCall::new(trigger).expect_own("wake_worker", &["queue", "collection"]);
     wake::at_commit();
     Ok(None)
 }

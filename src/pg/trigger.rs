@@ -1,7 +1,7 @@
 //! What a capture trigger is told by PostgreSQL.
 
 use super::catalog;
-use crate::error::{Error, Result};
+use crate::error::Error;
 use pgrx::datum::DatumWithOid;
 use pgrx::{PgTrigger, PgTriggerLevel, PgTriggerOperation, pg_sys};
 
@@ -32,23 +32,22 @@ impl<'a> TriggerCall<'a> {
         Self(trigger)
     }
 
-    /// Checks that the trigger is on one of the extension's own tables (in `rag_internal`), whoever made it.
-    ///
-    /// # Errors
-    /// 42501 it is on another.
-    pub fn expect_own(&self, function: &str, tables: &[&str]) -> Result<()> {
+    /// Raises SQLSTATE 42501 unless the trigger is on one of these tables of the extension's own (in `rag_internal`), whoever
+    /// made it.
+    pub fn expect_own(&self, function: &str, tables: &[&str]) {
         let relation = self.relation();
         if tables.iter().any(|name| catalog::relation("rag_internal", name) == Some(relation)) {
-            return Ok(());
+            return;
         }
-        Err(Error::denied(
+        Error::denied(
             format!(
                 "rag_internal.{function}() is a trigger of rag_internal.{}, not of {}",
                 tables.join(" and rag_internal."),
                 self.relation_name()
             ),
             "Drop this trigger.",
-        ))
+        )
+        .raise()
     }
 
     /// The raw data, for SPI.

@@ -5,7 +5,9 @@ use crate::error::{Error, Result, excerpt};
 use crate::pg::role;
 use crate::pg::spi::quote;
 use pgrx::{PgSqlErrorCode, pg_sys};
-use ragent_core::provider::{KeySource, Settings, Transport, WIRES, Wire, key_source, selected_wire, unvouched, wire_names};
+use ragent_core::provider::{
+    KeySource, Settings, Transport, WIRES, Wire, key_source, selected_wire, unvouched, wire_names,
+};
 
 /// A server as one role sees it.
 #[derive(Clone)]
@@ -89,7 +91,9 @@ pub fn resolve(model: &ModelName, role: pg_sys::Oid) -> Result<Provider> {
 fn not_vouched(option: &str, of: &str, statement: &str) -> Error {
     Error::denied(
         format!("option \"{option}\" of {of} was not set by a superuser"),
-        format!("It decides where this server's process sends data or which of its secrets it reads. A superuser who looked at it sets it anew: {statement}."),
+        format!(
+            "It decides where this server's process sends data or which of its secrets it reads. A superuser who looked at it sets it anew: {statement}."
+        ),
     )
 }
 

@@ -75,18 +75,15 @@ pub fn provider(name: &str, role: pg_sys::Oid) -> Option<ProviderRow> {
 
 /// Whether a superuser set this option to this value on a server that the role owns, or on a mapping that it may alter.
 pub fn is_vouched_somewhere(role: pg_sys::Oid, is_mapping: bool, name: &str, value: &str) -> bool {
-    let mappings = if is_mapping {
-        "JOIN pg_catalog.pg_user_mapping m ON m.umserver OPERATOR(pg_catalog.=) s.oid"
-    } else {
-        ""
-    };
+    let mappings =
+        if is_mapping { "JOIN pg_catalog.pg_user_mapping m ON m.umserver OPERATOR(pg_catalog.=) s.oid" } else { "" };
     let own = if is_mapping { "OR m.umuser OPERATOR(pg_catalog.=) $2" } else { "" };
     let sql = format!(
         "SELECT EXISTS (SELECT FROM pg_catalog.pg_foreign_server s
             JOIN pg_catalog.pg_foreign_data_wrapper w ON w.oid OPERATOR(pg_catalog.=) s.srvfdw {mappings}
             WHERE w.fdwname OPERATOR(pg_catalog.=) 'rag_provider'
               AND (pg_catalog.pg_has_role($2, s.srvowner, 'USAGE') {own})
-              AND $3 OPERATOR(pg_catalog.=) ANY ({vouched}))",
+              AND $3 OPERATOR(pg_catalog.=) ANY ({vouched}::pg_catalog.text[]))",
         vouched = vouched(is_mapping),
     );
     let args = [arg(cluster::identifier()), arg(role), arg(format!("{name}={value}"))];

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// The settings that a list such as `app.tenant, app.user` names: in lower case, as names of settings are the same in any, each
+/// The settings that a list such as `app.tenant, app.user_id` names: in lower case, as names of settings are the same in any, each
 /// once. One that is blank stays, as a setting that nobody can set: a slip in the list shows nothing rather than everything.
 pub fn names(list: &str) -> Vec<String> {
     if list.trim().is_empty() {

@@ -72,7 +72,10 @@ fn header(out: &mut String, run: &RunRow) {
     field("started", &one_line(&run.started_at, SHORT));
     match &run.question {
         Some(question) => field("question", &one_line(question, LONG)),
-        None => field("recorded", "no texts, since rag.record was metadata: no question, answer, passages, arguments, results"),
+        None => field(
+            "recorded",
+            "no texts, since rag.record was metadata: no question, answer, passages, arguments, results",
+        ),
     }
     field("model", &one_line(&run.model, SHORT));
     let outcome = match run.status {
@@ -275,15 +278,25 @@ mod tests {
     #[test]
     fn without_texts_numbers_stay_and_the_trace_says_so() {
         let planted = "planted";
-        let hits = json!([{"key": {"id": planted}, "chunk": 3, "title": planted, "score": 0.75, "new": true, "marker": 1}]);
+        let hits =
+            json!([{"key": {"id": planted}, "chunk": 3, "title": planted, "score": 0.75, "new": true, "marker": 1}]);
         let details = [
-            ("model_call", json!({"messages": 2, "tool_choice": "auto", "content": planted, "truncated": false,
-                "tool_calls": [{"name": planted, "arguments": planted}, {"name": planted, "arguments": planted}]})),
-            ("search", json!({"tool": "search_c", "collection": "c", "query": planted, "k": 5, "from_memory": false,
-                "new_evidence": 1, "hits": hits})),
+            (
+                "model_call",
+                json!({"messages": 2, "tool_choice": "auto", "content": planted, "truncated": false,
+                "tool_calls": [{"name": planted, "arguments": planted}, {"name": planted, "arguments": planted}]}),
+            ),
+            (
+                "search",
+                json!({"tool": "search_c", "collection": "c", "query": planted, "k": 5, "from_memory": false,
+                "new_evidence": 1, "hits": hits}),
+            ),
             ("search", json!({"tool": "search_c", "collection": "c", "query": planted, "error": "not searched"})),
             ("search", json!({"tool": planted, "arguments": planted, "error": planted})),
-            ("model_call", json!({"messages": 5, "tool_choice": "none", "content": planted, "tool_calls": [], "truncated": false})),
+            (
+                "model_call",
+                json!({"messages": 5, "tool_choice": "none", "content": planted, "tool_calls": [], "truncated": false}),
+            ),
         ];
         let steps: Vec<Step> = details
             .into_iter()

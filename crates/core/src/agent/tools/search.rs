@@ -296,7 +296,8 @@ impl HitDetail {
         let title = self.title.as_deref().filter(|t| !t.trim().is_empty());
         let title = title.map(|t| format!(" \"{}\"", one_line(t, MAX_SHOWN))).unwrap_or_default();
         let seen = if !self.new && self.marker.is_some() { ", seen before" } else { "" };
-        let key = if self.key.is_null() { String::new() } else { format!(" {}", one_line(&self.key.to_string(), MAX_SHOWN)) };
+        let key =
+            if self.key.is_null() { String::new() } else { format!(" {}", one_line(&self.key.to_string(), MAX_SHOWN)) };
         format!("{marker} {:.3}{title}{key} chunk {}{seen}", self.score, self.chunk)
     }
 }

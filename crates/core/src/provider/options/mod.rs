@@ -13,9 +13,7 @@ mod validate;
 pub use key::{KeySource, key_source};
 pub use settings::Settings;
 pub use spec::*;
-pub use validate::{
-    OptionError, OptionFault, denied, selected_wire, superuser_only, unvouched, validate, wire_names,
-};
+pub use validate::{OptionError, OptionFault, denied, selected_wire, superuser_only, unvouched, validate, wire_names};
 
 use std::collections::BTreeMap;
 

@@ -104,7 +104,10 @@ pub fn superuser_only(wires: &[&'static dyn Wire], options: &Options) -> Options
 /// object, or has another value there.
 pub fn unvouched<'a>(wires: &[&'static dyn Wire], options: &'a Options, vouched: &Options) -> Option<&'a str> {
     let own = superuser_only(wires, options);
-    options.keys().find(|name| own.get(*name).is_some_and(|value| vouched.get(*name) != Some(value))).map(String::as_str)
+    options
+        .keys()
+        .find(|name| own.get(*name).is_some_and(|value| vouched.get(*name) != Some(value)))
+        .map(String::as_str)
 }
 
 /// `api` and the options of all wires that may be set on such an object, each once, in the order of the wires.
@@ -359,7 +362,8 @@ mod tests {
 
     #[test]
     fn an_option_of_superusers_counts_as_it_was_vouched_for_on_this_object() {
-        let server = options(&[("api", "openai"), ("base_url", "http://h/v1"), ("api_key_file", "/k"), ("timeout", "5")]);
+        let server =
+            options(&[("api", "openai"), ("base_url", "http://h/v1"), ("api_key_file", "/k"), ("timeout", "5")]);
         assert_eq!(superuser_only(APIS, &server), options(&[("base_url", "http://h/v1"), ("api_key_file", "/k")]));
         for (vouched, found) in [
             (&[("base_url", "http://h/v1"), ("api_key_file", "/k")][..], None),
