@@ -20,12 +20,15 @@ pub fn names(list: &str) -> Vec<String> {
     names
 }
 
+/// Longest value that tells people apart, in bytes: it is stored with every step.
+const MAX_VALUE: usize = 1_000;
+
 /// What a session's scope is at a moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
     /// No setting is named: the role alone decides.
     Role,
-    /// A setting that is named is unset or empty.
+    /// A setting that is named is unset, empty or longer than [`MAX_VALUE`].
     Nothing,
     /// The settings that are named, with their values.
     Values(BTreeMap<String, String>),
@@ -39,7 +42,7 @@ impl Scope {
             return Scope::Role;
         }
         let values = names.into_iter().map(|name| {
-            let value = value(&name).filter(|value| !value.is_empty())?;
+            let value = value(&name).filter(|value| (1..=MAX_VALUE).contains(&value.len()))?;
             Some((name, value))
         });
         values.collect::<Option<_>>().map_or(Scope::Nothing, Scope::Values)
@@ -121,5 +124,8 @@ mod tests {
             assert!(now.admits(now.to_json().as_ref()), "{now:?}");
         }
         assert!(!Scope::Nothing.admits(Scope::Nothing.to_json().as_ref()));
+        let long = "é".repeat(501);
+        assert_eq!(scope("app.tenant", &[("app.tenant", &long)]), Scope::Nothing);
+        assert_ne!(scope("app.tenant", &[("app.tenant", &long[2..])]), Scope::Nothing);
     }
 }
