@@ -165,6 +165,10 @@ COMMENT ON FUNCTION rag_internal.drop_leftovers() IS 'In an event trigger on sql
 CREATE FUNCTION rag_internal.forget_dropped() RETURNS event_trigger
     LANGUAGE plpgsql AS $$
 BEGIN
+    IF TG_EVENT OPERATOR(pg_catalog.<>) 'sql_drop'::pg_catalog.text THEN
+        RAISE EXCEPTION 'rag_internal.forget_dropped() is not for the event %', TG_EVENT
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Drop this event trigger.';
+    END IF;
     PERFORM rag_internal.drop_leftovers();
 EXCEPTION WHEN undefined_file THEN
     NULL;
@@ -180,6 +184,10 @@ DECLARE
     altered record;
     renamed record;
 BEGIN
+    IF TG_EVENT <> 'ddl_command_end' THEN
+        RAISE EXCEPTION 'rag_internal.follow_altered() is not for the event %', TG_EVENT
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Drop this event trigger.';
+    END IF;
     -- A table that has had another owner in between may carry that owner's code, also when the first one gets it back.
     UPDATE rag_internal.chunk_owner o SET is_void = true
     FROM rag_internal.generation g
@@ -237,6 +245,10 @@ COMMENT ON EVENT TRIGGER rag_follow_altered IS 'pg_ragent: when a source is alte
 CREATE FUNCTION rag_internal.follow_grants() RETURNS event_trigger
     LANGUAGE plpgsql AS $$
 BEGIN
+    IF TG_EVENT OPERATOR(pg_catalog.<>) 'ddl_command_end'::pg_catalog.text THEN
+        RAISE EXCEPTION 'rag_internal.follow_grants() is not for the event %', TG_EVENT
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Drop this event trigger.';
+    END IF;
     PERFORM rag_internal.sync_grants();
 EXCEPTION WHEN undefined_file THEN
     NULL;

@@ -51,6 +51,8 @@ GRANT USAGE ON SCHEMA rag_internal TO PUBLIC;
 CREATE FUNCTION rag_internal.provider_validator(options text[], catalog oid) RETURNS void
     LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'provider_validator_wrapper';
+-- PostgreSQL calls it for whoever sets options, and asks nobody for EXECUTE.
+REVOKE EXECUTE ON FUNCTION rag_internal.provider_validator(text[], oid) FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.provider_validator(text[], oid) IS
 'Checks the options of servers and user mappings of the wrapper rag_provider; called by PostgreSQL at CREATE and ALTER';
 
@@ -62,6 +64,101 @@ CREATE SERVER local FOREIGN DATA WRAPPER rag_provider OPTIONS (api 'local');
 COMMENT ON SERVER local IS
 'Models that run in the database server itself: sentence encoders from rag.model_dir, and the extractive answerer';
 GRANT USAGE ON FOREIGN SERVER local TO PUBLIC;
+
+-- Where requests go and which files and variables keys are read from, only superusers say (base_url, api_key_file, api_key_env).
+-- The validator sees the options of one object, and neither which one it is nor who set them. So what a superuser set is noted
+-- here, object by object, when the statement that set it is done; such an option counts only as it stands here: a statement of
+-- anybody else that leaves another one behind is refused, and so is each use of one that came in by another way (event triggers
+-- were off, say). It is not dumped: a superuser's restore sets the options anew.
+CREATE TABLE rag_internal.vouched (
+    cluster    bigint NOT NULL,
+    is_mapping boolean NOT NULL,
+    object     oid NOT NULL,
+    server     name NOT NULL,
+    mapped     oid,
+    options    text[] NOT NULL,
+    PRIMARY KEY (cluster, is_mapping, object),
+    CONSTRAINT mapped CHECK (is_mapping OPERATOR(pg_catalog.=) (mapped IS NOT NULL))
+);
+COMMENT ON TABLE rag_internal.vouched IS 'Options of model providers that only superusers may set, as superusers set them';
+COMMENT ON COLUMN rag_internal.vouched.cluster IS 'System identifier of the cluster that object is an OID of; pg_upgrade gives another, and then server and mapped say what is meant';
+COMMENT ON COLUMN rag_internal.vouched.is_mapping IS 'Whether object is a user mapping or a server';
+COMMENT ON COLUMN rag_internal.vouched.object IS 'OID of the foreign server or the user mapping';
+COMMENT ON COLUMN rag_internal.vouched.server IS 'Name of the server, or of the mapping''s server';
+COMMENT ON COLUMN rag_internal.vouched.mapped IS 'OID of the mapped role, 0 for PUBLIC; NULL for a server';
+COMMENT ON COLUMN rag_internal.vouched.options IS 'The options, as name=value';
+
+CREATE FUNCTION rag_internal.check_options(is_mapping boolean, object oid) RETURNS void
+    LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME', 'check_options_wrapper';
+COMMENT ON FUNCTION rag_internal.check_options(boolean, oid) IS
+'Vouches for the present options of a model provider or of a user mapping of one, if the current role is a superuser; else refuses those that nobody vouched for';
+
+-- As whoever runs the statement, since it depends on who that is.
+CREATE FUNCTION rag_internal.check_changed_options() RETURNS event_trigger
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF TG_EVENT <> 'ddl_command_end' THEN
+        RAISE EXCEPTION 'rag_internal.check_changed_options() is not for the event %', TG_EVENT
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Drop this event trigger.';
+    END IF;
+    PERFORM rag_internal.check_options(m.umid IS NOT NULL, d.objid)
+    FROM pg_event_trigger_ddl_commands() d
+    LEFT JOIN pg_user_mappings m ON d.classid = 'pg_user_mapping'::regclass AND m.umid = d.objid
+    JOIN pg_foreign_server s
+      ON s.oid = CASE WHEN d.classid = 'pg_foreign_server'::regclass THEN d.objid ELSE m.srvid END
+    JOIN pg_foreign_data_wrapper w ON w.oid = s.srvfdw
+    WHERE w.fdwname = 'rag_provider';
+END $$;
+REVOKE EXECUTE ON FUNCTION rag_internal.check_changed_options() FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.check_changed_options() IS
+'Event trigger: notes options of model providers that a superuser set, and refuses those that nobody else may set';
+CREATE EVENT TRIGGER rag_check_options ON ddl_command_end
+    WHEN TAG IN ('CREATE SERVER', 'ALTER SERVER', 'CREATE USER MAPPING', 'ALTER USER MAPPING')
+    EXECUTE FUNCTION rag_internal.check_changed_options();
+ALTER EVENT TRIGGER rag_check_options ENABLE ALWAYS;
+COMMENT ON EVENT TRIGGER rag_check_options IS 'pg_ragent: options of model providers that only superusers may set';
+
+CREATE FUNCTION rag_internal.follow_providers() RETURNS event_trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    here bigint := (SELECT system_identifier FROM pg_control_system());
+BEGIN
+    IF TG_EVENT = 'ddl_command_start' THEN
+        -- What pg_upgrade brought goes by names until something is about to change them.
+        UPDATE rag_internal.vouched v SET cluster = here, object = now.object
+        FROM (SELECT s.srvname, NULL::oid AS mapped, s.oid AS object FROM pg_foreign_server s
+              UNION ALL
+              SELECT s.srvname, m.umuser, m.oid FROM pg_user_mapping m JOIN pg_foreign_server s ON s.oid = m.umserver) AS now
+        WHERE v.cluster <> here AND v.server = now.srvname AND v.mapped IS NOT DISTINCT FROM now.mapped
+          AND NOT EXISTS (SELECT FROM rag_internal.vouched o
+                          WHERE o.cluster = here AND o.is_mapping = v.is_mapping AND o.object = now.object);
+        RETURN;
+    ELSIF TG_EVENT <> 'ddl_command_end' THEN
+        RAISE EXCEPTION 'rag_internal.follow_providers() is not for the event %', TG_EVENT
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Drop this event trigger.';
+    END IF;
+    DELETE FROM rag_internal.vouched v
+    WHERE v.cluster <> here
+       OR NOT v.is_mapping AND NOT EXISTS (SELECT FROM pg_foreign_server s WHERE s.oid = v.object)
+       OR v.is_mapping AND NOT EXISTS (SELECT FROM pg_user_mapping m WHERE m.oid = v.object);
+    UPDATE rag_internal.vouched v SET server = s.srvname
+    FROM pg_foreign_server s LEFT JOIN pg_user_mapping m ON m.umserver = s.oid
+    WHERE v.object = CASE WHEN v.is_mapping THEN m.oid ELSE s.oid END AND v.server <> s.srvname;
+END $$;
+REVOKE EXECUTE ON FUNCTION rag_internal.follow_providers() FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.follow_providers() IS
+'Event trigger: what superusers vouched for follows its server''s name and goes with its server or mapping';
+CREATE EVENT TRIGGER rag_before_providers ON ddl_command_start
+    WHEN TAG IN ('CREATE SERVER', 'ALTER SERVER', 'DROP SERVER', 'CREATE USER MAPPING', 'ALTER USER MAPPING', 'DROP USER MAPPING')
+    EXECUTE FUNCTION rag_internal.follow_providers();
+ALTER EVENT TRIGGER rag_before_providers ENABLE ALWAYS;
+COMMENT ON EVENT TRIGGER rag_before_providers IS 'pg_ragent: what superusers vouched for is found again after pg_upgrade';
+CREATE EVENT TRIGGER rag_follow_providers ON ddl_command_end
+    WHEN TAG IN ('ALTER SERVER', 'DROP SERVER', 'DROP USER MAPPING', 'DROP OWNED')
+    EXECUTE FUNCTION rag_internal.follow_providers();
+ALTER EVENT TRIGGER rag_follow_providers ENABLE ALWAYS;
+COMMENT ON EVENT TRIGGER rag_follow_providers IS 'pg_ragent: what superusers vouched for follows its server''s name and goes with it';
 -- Embeddings.
 
 -- For the type vector.

@@ -296,6 +296,10 @@ COMMENT ON FUNCTION rag_internal.collection_facts(integer) IS
 CREATE FUNCTION rag_internal.number_columns() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    IF TG_RELID <> 'rag_internal.collection'::regclass THEN
+        RAISE EXCEPTION 'rag_internal.number_columns() is a trigger of rag_internal.collection, not of %', TG_RELID::regclass
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Drop this trigger.';
+    END IF;
     -- Also after a restore, where the numbers of the dumped database no longer hold.
     NEW.column_numbers := coalesce((
         SELECT jsonb_object_agg(u.name, u.number)

@@ -13,6 +13,23 @@ static MODEL_DIR: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::n
 /// `rag.worker`: whether background workers run.
 pub static WORKER: GucSetting<bool> = GucSetting::<bool>::new(true);
 
+/// What is recorded of runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, pgrx::PostgresGucEnum)]
+pub enum Record {
+    /// Everything.
+    #[name = c"on"]
+    On,
+    /// Everything but texts.
+    #[name = c"metadata"]
+    Metadata,
+    /// Nothing.
+    #[name = c"off"]
+    Off,
+}
+
+static RECORD: GucSetting<Record> = GucSetting::<Record>::new(Record::On);
+static SCOPE_SETTINGS: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+
 static WORKERS: GucSetting<i32> = GucSetting::<i32>::new(1);
 /// Most workers of a database.
 const MAX_WORKERS: i32 = 8;
@@ -50,6 +67,22 @@ pub fn register() {
         &TRUSTED_OWNERS,
         GucContext::Userset,
     );
+    GucRegistry::define_enum_guc(
+        c"rag.record",
+        c"What is recorded of runs in rag.runs and rag.steps: on, metadata or off.",
+        c"With metadata no text is kept (questions, answers, quotes, passages, arguments and results of tools), but counts, tokens, times, models, status and the keys of cited rows. With off nothing is.",
+        &RECORD,
+        GucContext::Suset,
+        GucFlags::default(),
+    );
+    GucRegistry::define_string_guc(
+        c"rag.scope_settings",
+        c"Settings that tell people apart who share one role, such as \"app.tenant, app.user_id\".",
+        c"Their values are stored with every run and step, which are shown only where the values are the same; where one is unset, nothing is shown. Empty, the role alone decides. Meant for ALTER DATABASE ... SET.",
+        &SCOPE_SETTINGS,
+        GucContext::Suset,
+        GucFlags::default(),
+    );
     GucRegistry::define_bool_guc(
         c"rag.worker",
         c"Whether background workers keep collections current.",
@@ -85,6 +118,16 @@ pub fn chat_model() -> String {
 pub fn trusted_owners() -> Vec<String> {
     let set = text(&TRUSTED_OWNERS);
     if set.is_empty() { Vec::new() } else { crate::pg::setting::names(&set).unwrap_or_default() }
+}
+
+/// `rag.record`.
+pub fn record() -> Record {
+    RECORD.get()
+}
+
+/// `rag.scope_settings`, as it was set.
+pub fn scope_settings() -> String {
+    text(&SCOPE_SETTINGS)
 }
 
 /// `rag.workers`: from 1 to 8.

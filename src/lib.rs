@@ -14,6 +14,7 @@ mod pg;
 mod provider;
 mod registry;
 mod retrieval;
+mod scope;
 mod worker;
 
 use pgrx::prelude::*;
@@ -21,7 +22,8 @@ use pgrx::prelude::*;
 pgrx::pg_module_magic!(name, version);
 
 extension_sql_file!("../sql/provider.sql", name = "provider");
-extension_sql_file!("../sql/registry.sql", name = "registry", requires = ["provider"]);
+extension_sql_file!("../sql/scope.sql", name = "scope", requires = ["provider"]);
+extension_sql_file!("../sql/registry.sql", name = "registry", requires = ["scope"]);
 extension_sql_file!("../sql/ingest.sql", name = "ingest", requires = ["registry"]);
 extension_sql_file!("../sql/collection.sql", name = "collection", requires = ["ingest"]);
 extension_sql_file!("../sql/retrieval.sql", name = "retrieval", requires = ["collection"]);

@@ -38,7 +38,7 @@ fn answer(
             name!(output_tokens, i64),
             name!(latency_ms, f64),
             name!(model, String),
-            name!(run_id, Uuid),
+            name!(run_id, Option<Uuid>),
         ),
     >,
     ErrorReport,

@@ -12,8 +12,8 @@ use std::time::Instant;
 
 /// A run that is over.
 pub struct Finished {
-    /// Its identifier, also where it was not recorded.
-    pub id: Uuid,
+    /// Its identifier, also where the transaction may not record it; `None` where `rag.record` is off.
+    pub id: Option<Uuid>,
     /// Chat model.
     pub model: String,
     /// How it ended.

@@ -3,11 +3,17 @@
 //! A driver begins it, appends after every step of the run, and finishes it. The driver in a backend works in its caller's
 //! transaction, where nobody could see an unfinished run or go on with it. So all of it is written at the end: while a model
 //! works, the transaction has written nothing and has no transaction id. Where the transaction may not write, nothing is.
+//!
+//! How much is recorded, and in what scope, is settled when the run begins: what is asked meanwhile, such as a policy, may not
+//! hand the run to somebody else.
 
 use super::statements;
+use crate::guc::{self, Record};
 use crate::pg::{role, xact};
+use crate::scope;
 use pgrx::Uuid;
 use ragent_core::agent::{Answer, Run, Step};
+use ragent_core::scope::Scope;
 use std::time::Instant;
 
 /// What is known of a run when it begins.
@@ -24,6 +30,8 @@ pub struct NewRun<'a> {
 pub struct Recorder<'a> {
     id: Uuid,
     new: NewRun<'a>,
+    record: Record,
+    scope: Scope,
     started: Instant,
     steps: Vec<Step>,
 }
@@ -32,7 +40,8 @@ impl<'a> Recorder<'a> {
     /// Gives the run an identifier.
     pub fn begin(new: NewRun<'a>) -> Self {
         let id = Uuid::from_bytes(*uuid::Uuid::now_v7().as_bytes());
-        Self { id, new, started: Instant::now(), steps: Vec::new() }
+        let (record, scope) = (guc::record(), scope::current());
+        Self { id, new, record, scope, started: Instant::now(), steps: Vec::new() }
     }
 
     /// Takes the steps that the run made since this was last called.
@@ -40,14 +49,21 @@ impl<'a> Recorder<'a> {
         self.steps.extend(run.take_steps());
     }
 
-    /// Records who asked what, the steps, and how the run ended. Its identifier, and the milliseconds it took.
-    pub fn finish(self, answer: &Answer) -> (Uuid, f64) {
+    /// Records who asked what, the steps, and how the run ended. Its identifier, unless runs are not recorded at all, and the
+    /// milliseconds it took.
+    pub fn finish(self, answer: &Answer) -> (Option<Uuid>, f64) {
         let latency_ms = self.started.elapsed().as_secs_f64() * 1000.0;
+        let has_texts = match self.record {
+            Record::On => true,
+            Record::Metadata => false,
+            Record::Off => return (None, latency_ms),
+        };
         if xact::may_write() {
-            statements::begin(self.id, role::current(), &self.new, latency_ms);
-            statements::append(self.id, 0, &self.steps);
-            statements::finish(self.id, answer, latency_ms);
+            let scope = self.scope.to_json();
+            statements::begin(self.id, role::current(), &self.new, has_texts, scope.as_ref(), latency_ms);
+            statements::append(self.id, 0, self.steps, has_texts, scope.as_ref());
+            statements::finish(self.id, answer, has_texts, latency_ms);
         }
-        (self.id, latency_ms)
+        (Some(self.id), latency_ms)
     }
 }

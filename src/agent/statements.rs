@@ -10,10 +10,19 @@ use ragent_core::model::Usage;
 use ragent_core::trace::{RunError, RunRow};
 
 /// Records that `asker` began a run so many milliseconds ago.
-pub fn begin(id: Uuid, asker: pg_sys::Oid, new: &NewRun<'_>, ago_ms: f64) {
-    const BEGIN: &str = "INSERT INTO rag.runs (id, role, role_oid, question, collection, model, status, started_at)
+pub fn begin(
+    id: Uuid,
+    asker: pg_sys::Oid,
+    new: &NewRun<'_>,
+    has_texts: bool,
+    scope: Option<&serde_json::Value>,
+    ago_ms: f64,
+) {
+    const BEGIN: &str =
+        "INSERT INTO rag.runs (id, role, role_oid, question, collection, model, status, started_at, record, scope)
         VALUES ($1, $2::pg_catalog.name, $3, $4, $5, $6, $7,
-                pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $8 / 1000))";
+                pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $8 / 1000),
+                CASE WHEN $9 THEN 'on' ELSE 'metadata' END, $10)";
     let _acting = ActingAs::superuser();
     spi::connect(|s| {
         s.run(
@@ -22,35 +31,39 @@ pub fn begin(id: Uuid, asker: pg_sys::Oid, new: &NewRun<'_>, ago_ms: f64) {
                 arg(id),
                 arg(role::name(asker)),
                 arg(asker),
-                arg(new.question.to_owned()),
+                arg(has_texts.then(|| new.question.to_owned())),
                 arg(new.collection.map(str::to_owned)),
                 arg(new.model.to_owned()),
                 arg(Status::Running.as_str().to_owned()),
                 arg(ago_ms),
+                arg(has_texts),
+                arg(scope.cloned().map(JsonB)),
             ],
         );
     });
 }
 
 /// Records steps, numbered on from `recorded`.
-pub fn append(id: Uuid, recorded: i32, steps: &[Step]) {
+pub fn append(id: Uuid, recorded: i32, steps: Vec<Step>, has_texts: bool, scope: Option<&serde_json::Value>) {
     const STEP: &str =
-        "INSERT INTO rag.steps (run_id, number, kind, round, detail, input_tokens, output_tokens, latency_ms)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+        "INSERT INTO rag.steps (run_id, number, kind, round, detail, input_tokens, output_tokens, latency_ms, scope)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
     let _acting = ActingAs::superuser();
     spi::connect(|s| {
-        for (step, number) in steps.iter().zip(recorded + 1..) {
+        for (step, number) in steps.into_iter().zip(recorded + 1..) {
+            let detail = if has_texts { step.detail } else { step.detail.without_texts() };
             s.run(
                 STEP,
                 &[
                     arg(id),
                     arg(number),
-                    arg(step.detail.kind().to_owned()),
+                    arg(detail.kind().to_owned()),
                     arg(step.round as i32),
-                    arg(JsonB(step.detail.to_json())),
+                    arg(JsonB(detail.to_json())),
                     arg(step.usage.input_tokens as i64),
                     arg(step.usage.output_tokens as i64),
                     arg(step.latency_ms),
+                    arg(scope.cloned().map(JsonB)),
                 ],
             );
         }
@@ -58,7 +71,7 @@ pub fn append(id: Uuid, recorded: i32, steps: &[Step]) {
 }
 
 /// Records how a run ended.
-pub fn finish(id: Uuid, answer: &Answer, latency_ms: f64) {
+pub fn finish(id: Uuid, answer: &Answer, has_texts: bool, latency_ms: f64) {
     const FINISH: &str =
         "UPDATE rag.runs SET status = $2, answer = $3, citations = $4, decision = $5, stop_reason = $6,
             searches = $7, rounds = $8, input_tokens = $9, output_tokens = $10, latency_ms = $11,
@@ -71,8 +84,8 @@ pub fn finish(id: Uuid, answer: &Answer, latency_ms: f64) {
             &[
                 arg(id),
                 arg(Status::from(answer.outcome).as_str().to_owned()),
-                arg(answer.text.clone()),
-                arg(JsonB(answer.citations_json())),
+                arg(has_texts.then(|| answer.text.clone())),
+                arg(JsonB(if has_texts { answer.citations_json() } else { answer.citations_without_texts() })),
                 arg(answer.decision.as_str().to_owned()),
                 arg(answer.stop_reason.as_str().to_owned()),
                 arg(answer.searches as i32),
@@ -85,7 +98,7 @@ pub fn finish(id: Uuid, answer: &Answer, latency_ms: f64) {
     });
 }
 
-/// A run of the current role (a superuser: anybody's).
+/// A run that the current role sees.
 ///
 /// # Errors
 /// It was recorded by a version that wrote something else.
@@ -115,7 +128,7 @@ fn run_row(row: &Row<'_>) -> Result<RunRow> {
     });
     Ok(RunRow {
         id,
-        question: row.need_named("question"),
+        question: row.named("question"),
         model: row.need_named("model"),
         status,
         decision: row.named("decision"),
@@ -131,7 +144,7 @@ fn run_row(row: &Row<'_>) -> Result<RunRow> {
     })
 }
 
-/// The steps of a run of the current role, in order.
+/// The steps of a run that the current role sees, in order.
 ///
 /// # Errors
 /// One was recorded by a version that wrote something else.

@@ -12,7 +12,7 @@ pub fn of(run_id: Uuid) -> Result<String> {
     let Some(run) = statements::run(run_id)? else {
         return Err(Error::undefined(
             format!("run {run_id} does not exist"),
-            "See rag.runs for yours. A run in a read-only transaction is not recorded, and one that failed is rolled back.",
+            "See rag.runs for yours; with rag.scope_settings, those of the present values of the settings it names. A run in a read-only transaction or with rag.record = off is not recorded, and one that failed is rolled back.",
         ));
     };
     Ok(ragent_core::trace::render(&run, &statements::steps(run_id)?))

@@ -78,6 +78,6 @@ fn drop_leftovers() -> Result<(), ErrorReport> {
 fn row_counts(
     collection: i32,
 ) -> Result<TableIterator<'static, (name!(rows, Option<i64>), name!(chunks, Option<i64>))>, ErrorReport> {
-    let counts = registry::by_id(collection).and_then(|c| row_counts::row_counts(&c));
-    Ok(TableIterator::once((counts.map(|c| c.0), counts.map(|c| c.1))))
+    let counts = registry::by_id(collection).map_or((None, None), |c| row_counts::row_counts(&c));
+    Ok(TableIterator::once(counts))
 }

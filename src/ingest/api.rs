@@ -1,9 +1,10 @@
 //! `rag.wait_until_current`, `rag.retry_failures`; the trigger functions `rag_internal.capture`, `rag_internal.wake_worker`,
-//! `rag_internal.wake_at_commit`, `rag_internal.is_capturing`.
+//! `rag_internal.wake_at_commit`, `rag_internal.is_capturing`, `rag_internal.grant_quietly`.
 
 use super::statements::failure;
 use super::{wait, wake};
 use crate::error::{Error, required};
+use crate::pg::quiet_ddl;
 use crate::pg::trigger::TriggerCall;
 use crate::registry;
 use pgrx::datum::Interval;
@@ -30,7 +31,8 @@ fn capture<'a>(trigger: &'a pgrx::PgTrigger<'a>) -> TriggerResult<'a> {
 }
 
 #[pg_trigger(sql = false)]
-fn wake_worker<'a>(_trigger: &'a pgrx::PgTrigger<'a>) -> TriggerResult<'a> {
+fn wake_worker<'a>(trigger: &'a pgrx::PgTrigger<'a>) -> TriggerResult<'a> {
+    TriggerCall::new(trigger).expect_own("wake_worker", &["queue", "collection"]);
     wake::at_commit();
     Ok(None)
 }
@@ -44,6 +46,12 @@ fn wake_at_commit() -> Result<(), ErrorReport> {
 #[pg_extern(sql = false)]
 fn is_capturing(collection: i32) -> Result<bool, ErrorReport> {
     Ok(super::permit::is_given(collection))
+}
+
+#[pg_extern(sql = false)]
+fn grant_quietly(statement: &str) -> Result<(), ErrorReport> {
+    quiet_ddl::grant(statement);
+    Ok(())
 }
 
 #[pg_extern(sql = false)]

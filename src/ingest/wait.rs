@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::pg::{interrupt, spi, worker, xact};
 use crate::registry::{self, Collection};
 use pgrx::PgSqlErrorCode;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// How often the queue is looked at. The worker has no way to tell a waiting backend.
@@ -26,15 +27,18 @@ pub fn until_current(collection: Option<&str>, timeout: Duration) -> Result<bool
             "Its results would not be visible there. Call it outside of that transaction.",
         ));
     }
-    let ids: Vec<i32> = match collection {
+    let collections: Vec<Rc<Collection>> = match collection {
         Some(name) => {
             let c = registry::readable(name)?;
             c.check_owner()?;
-            vec![c.id]
+            vec![c]
         }
         // Nobody waits for what somebody else has to do, unless it was named.
-        None => registry::unnamed().trusted.iter().map(|(_, c)| c).filter(|c| is_served(c)).map(|c| c.id).collect(),
+        None => registry::unnamed().trusted.into_iter().map(|(_, c)| c).filter(|c| is_served(c)).collect(),
     };
+    let ids: Vec<i32> = collections.iter().map(|c| c.id).collect();
+    // Numbers count rows that policies hide, so they are told of collections only whose rows the role sees all.
+    let counted: Vec<i32> = collections.iter().filter(|c| registry::sees_all_rows(c)).map(|c| c.id).collect();
     let (mut up_to, mut comparing) = spi::with_latest_snapshot(|| queue::last_id(&ids));
     // It may not have been told of all: of rows that a prepared transaction brought, say.
     crate::pg::wake::now();
@@ -49,7 +53,7 @@ pub fn until_current(collection: Option<&str>, timeout: Duration) -> Result<bool
             continue;
         }
         if !left {
-            warn_of_failures(&ids);
+            warn_of_failures(&counted);
             return Ok(true);
         }
         if own {
@@ -76,8 +80,12 @@ pub fn until_current(collection: Option<&str>, timeout: Duration) -> Result<bool
         }
         if told.elapsed() > TELL {
             told = Instant::now();
-            let rows = spi::with_latest_snapshot(|| queue::count_left(&ids, up_to));
-            pgrx::notice!("{rows} rows are still to be embedded");
+            if counted.len() == ids.len() {
+                let rows = spi::with_latest_snapshot(|| queue::count_left(&ids, up_to));
+                pgrx::notice!("{rows} rows are still to be embedded");
+            } else {
+                pgrx::notice!("rows are still to be embedded");
+            }
         }
         interrupt::wait(None, Some(LOOK.min(timeout.saturating_sub(begin.elapsed()))));
     }

@@ -1,4 +1,5 @@
-//! Locks of our own: advisory ones that no SQL function can take, so that nobody keeps the workers away.
+//! Locks of our own: advisory ones that no SQL function can take, so that nobody keeps the workers away. SQL sees them:
+//! `rag_internal.worker_pids` finds the workers by these numbers.
 
 use pgrx::pg_sys;
 

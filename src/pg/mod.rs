@@ -3,6 +3,7 @@
 
 pub mod backtrace;
 pub mod catalog;
+pub mod cluster;
 pub mod database_ddl;
 pub mod http;
 pub mod interrupt;
@@ -10,6 +11,7 @@ pub mod invalidation;
 pub mod io_thread;
 pub mod jsonb;
 pub mod lock;
+pub mod quiet_ddl;
 pub mod role;
 pub mod setting;
 pub mod spi;

@@ -56,6 +56,11 @@ pub fn named(name: &str) -> Option<pg_sys::Oid> {
     (oid != pg_sys::InvalidOid).then_some(oid)
 }
 
+/// Whether the current role has the privileges of the role of this name, if there is one.
+pub fn has_privileges_of_name(name: &str) -> bool {
+    named(name).is_some_and(has_privileges_of)
+}
+
 /// Whether policies decide which rows of a table the current role sees.
 pub fn is_under_row_security(table: pg_sys::Oid) -> bool {
     // SAFETY: a catalog look-up inside a transaction; with noError it raises nothing when row_security is off.
@@ -294,6 +299,20 @@ fn restore(nest_level: i32) {
     }
     // SAFETY: the level was opened by NewGUCNestLevel and not closed since.
     unsafe { pg_sys::AtEOXact_GUC(false, nest_level) };
+}
+
+/// A setting's current value, if everybody may see it and it is text.
+pub fn open_setting(name: &str) -> Option<String> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: missing_ok; flags are 0 for a setting that is not there. The string belongs to the GUC machinery and is copied
+    // at once.
+    unsafe {
+        if pg_sys::GetConfigOptionFlags(name.as_ptr(), true) as u32 & pg_sys::GUC_SUPERUSER_ONLY != 0 {
+            return None;
+        }
+        let value = pg_sys::GetConfigOption(name.as_ptr(), true, false);
+        if value.is_null() { None } else { std::ffi::CStr::from_ptr(value).to_str().ok().map(str::to_owned) }
+    }
 }
 
 /// A setting's current value, if there is such a setting.

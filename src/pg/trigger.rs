@@ -1,5 +1,7 @@
 //! What a capture trigger is told by PostgreSQL.
 
+use super::catalog;
+use crate::error::Error;
 use pgrx::datum::DatumWithOid;
 use pgrx::{PgTrigger, PgTriggerLevel, PgTriggerOperation, pg_sys};
 
@@ -28,6 +30,24 @@ impl<'a> TriggerCall<'a> {
     /// Wraps pgrx's view of the call.
     pub fn new(trigger: &'a PgTrigger<'a>) -> Self {
         Self(trigger)
+    }
+
+    /// Raises SQLSTATE 42501 unless the trigger is on one of these tables of the extension's own (in `rag_internal`), whoever
+    /// made it.
+    pub fn expect_own(&self, function: &str, tables: &[&str]) {
+        let relation = self.relation();
+        if tables.iter().any(|name| catalog::relation("rag_internal", name) == Some(relation)) {
+            return;
+        }
+        Error::denied(
+            format!(
+                "rag_internal.{function}() is a trigger of rag_internal.{}, not of {}",
+                tables.join(" and rag_internal."),
+                self.relation_name()
+            ),
+            "Drop this trigger.",
+        )
+        .raise()
     }
 
     /// The raw data, for SPI.

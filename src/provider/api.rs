@@ -1,4 +1,4 @@
-//! `rag.embed`, `rag_internal.provider_validator`.
+//! `rag.embed`, `rag_internal.provider_validator`, `rag_internal.check_options`.
 
 use super::{embedding, options};
 use crate::pg::vector::Vector;
@@ -10,6 +10,11 @@ use ragent_core::provider::split_options;
 #[pg_extern(sql = false)]
 fn provider_validator(options: Vec<String>, catalog: pg_sys::Oid) -> Result<(), ErrorReport> {
     Ok(options::validate(&split_options(options), catalog)?)
+}
+
+#[pg_extern(sql = false)]
+fn check_options(is_mapping: bool, object: pg_sys::Oid) -> Result<(), ErrorReport> {
+    Ok(options::check_changed(is_mapping, object)?)
 }
 
 #[pg_extern(sql = false)]

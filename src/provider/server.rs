@@ -5,7 +5,9 @@ use crate::error::{Error, Result, excerpt};
 use crate::pg::role;
 use crate::pg::spi::quote;
 use pgrx::{PgSqlErrorCode, pg_sys};
-use ragent_core::provider::{KeySource, Settings, Transport, WIRES, Wire, key_source, selected_wire, wire_names};
+use ragent_core::provider::{
+    KeySource, Settings, Transport, WIRES, Wire, key_source, selected_wire, unvouched, wire_names,
+};
 
 /// A server as one role sees it.
 #[derive(Clone)]
@@ -30,7 +32,8 @@ impl Provider {
 /// Finds the server of `model` and checks that `role` may use it.
 ///
 /// # Errors
-/// 42704 no such server, 42809 a server of another wrapper, 42501 no USAGE, 22023 options that the server's API does not
+/// 42704 no such server, 42809 a server of another wrapper, 42501 no USAGE, or an option that only a superuser may set and none
+/// did, 22023 options that the server's API does not
 /// take, 28000 a key that cannot be read.
 pub fn resolve(model: &ModelName, role: pg_sys::Oid) -> Result<Provider> {
     let name = &model.server;
@@ -57,6 +60,18 @@ pub fn resolve(model: &ModelName, role: pg_sys::Oid) -> Result<Provider> {
             ),
         ));
     }
+    if let Some(option) = unvouched(WIRES, &server.options, &server.vouched) {
+        let statement = format!("ALTER SERVER {} OPTIONS (SET {option} '...')", quote(name));
+        return Err(not_vouched(option, &format!("server \"{name}\""), &statement));
+    }
+    if let Some(option) = unvouched(WIRES, &server.mapping, &server.mapping_vouched) {
+        let (whom, whose) = match server.mapped {
+            Some(role) if role != pg_sys::InvalidOid => (quote(&role::name(role)), format!("\"{}\"", role::name(role))),
+            _ => ("PUBLIC".to_owned(), "PUBLIC".to_owned()),
+        };
+        let statement = format!("ALTER USER MAPPING FOR {whom} SERVER {} OPTIONS (SET {option} '...')", quote(name));
+        return Err(not_vouched(option, &format!("the user mapping of {whose} for server \"{name}\""), &statement));
+    }
     let wire = selected_wire(WIRES, &server.options).ok_or_else(|| {
         Error::bad_argument(
             format!("server \"{name}\" does not say which API it speaks"),
@@ -70,6 +85,16 @@ pub fn resolve(model: &ModelName, role: pg_sys::Oid) -> Result<Provider> {
         None => None,
     };
     Ok(Provider { name: name.clone(), wire, settings: Settings::read(wire, server.options)?, key })
+}
+
+/// An option that only a superuser may set, and that none is known to have set on this object.
+fn not_vouched(option: &str, of: &str, statement: &str) -> Error {
+    Error::denied(
+        format!("option \"{option}\" of {of} was not set by a superuser"),
+        format!(
+            "It decides where this server's process sends data or which of its secrets it reads. A superuser who looked at it sets it anew: {statement}."
+        ),
+    )
 }
 
 fn unreadable(server: &str, what: &str, hint: &str) -> Error {

@@ -26,6 +26,8 @@ fn problem(
 fn registry_changed<'a>(
     trigger: &'a pgrx::PgTrigger<'a>,
 ) -> Result<Option<PgHeapTuple<'a, AllocatedByPostgres>>, ErrorReport> {
-    invalidation::announce(TriggerCall::new(trigger).relation());
+    let call = TriggerCall::new(trigger);
+    call.expect_own("registry_changed", &["collection", "generation"]);
+    invalidation::announce(call.relation());
     Ok(None)
 }

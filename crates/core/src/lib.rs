@@ -13,6 +13,7 @@
 //! | [`ingest`] | how a row becomes chunks, which rows come next, what a failure means |
 //! | [`provider`] | how a request is written on the wire, and what a failure means |
 //! | [`model`] | the one shape in which any chat model is asked and answers |
+//! | [`scope`] | which of what a role left behind it is shown, where several people share the role |
 //! | [`text`] | sentences, words and stems, shared by the above |
 //!
 //! A module uses only modules that stand below it (retrieval and ingest not each other); `scripts/check-invariants` checks this order.
@@ -24,5 +25,6 @@ pub mod model;
 pub mod prompt;
 pub mod provider;
 pub mod retrieval;
+pub mod scope;
 pub mod text;
 pub mod trace;

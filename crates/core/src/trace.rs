@@ -9,8 +9,8 @@ use crate::text::{counted, one_line};
 pub struct RunRow {
     /// Identifier of the run.
     pub id: String,
-    /// What was asked.
-    pub question: String,
+    /// What was asked; `None`: no texts of this run were recorded (`rag.record` was `metadata`).
+    pub question: Option<String>,
     /// Chat model, `'server/model-name'`.
     pub model: String,
     /// Where it stands.
@@ -61,7 +61,7 @@ pub fn render(run: &RunRow, steps: &[Step]) -> String {
     let mut out = String::new();
     header(&mut out, run);
     for (step, number) in steps.iter().zip(1..) {
-        render_step(&mut out, number, step);
+        render_step(&mut out, number, step, run.question.is_some());
     }
     out
 }
@@ -70,7 +70,13 @@ fn header(out: &mut String, run: &RunRow) {
     let mut field = |name: &str, value: &str| out.push_str(&format!("{name:<10}{value}\n"));
     field("run", &one_line(&run.id, SHORT));
     field("started", &one_line(&run.started_at, SHORT));
-    field("question", &one_line(&run.question, LONG));
+    match &run.question {
+        Some(question) => field("question", &one_line(question, LONG)),
+        None => field(
+            "recorded",
+            "no texts, since rag.record was metadata: no question, answer, passages, arguments, results",
+        ),
+    }
     field("model", &one_line(&run.model, SHORT));
     let outcome = match run.status {
         Status::Running => "not finished",
@@ -113,7 +119,7 @@ fn source(citation: &Citation) -> String {
     )
 }
 
-fn render_step(out: &mut String, number: usize, step: &Step) {
+fn render_step(out: &mut String, number: usize, step: &Step, has_texts: bool) {
     let mut cost: Vec<String> = tokens(step.usage).into_iter().collect();
     cost.extend(step.latency_ms.map(milliseconds));
     let cost = if cost.is_empty() { String::new() } else { format!(" ({})", cost.join(", ")) };
@@ -121,13 +127,13 @@ fn render_step(out: &mut String, number: usize, step: &Step) {
     out.push_str(&format!("\n{number:>3}. round {}: {kind}{cost}\n", step.round));
     let mut say = |text: String| out.push_str(&format!("       {text}\n"));
     match &step.detail {
-        Detail::ModelCall(detail) => model_call(detail, &mut say),
+        Detail::ModelCall(detail) => model_call(detail, has_texts, &mut say),
         Detail::Tool(detail) => detail.trace(&mut say),
         Detail::Answer(detail) => answer(detail, &mut say),
     }
 }
 
-fn model_call(detail: &ModelCallDetail, say: &mut impl FnMut(String)) {
+fn model_call(detail: &ModelCallDetail, has_texts: bool, say: &mut impl FnMut(String)) {
     let by = detail.model.as_deref().map(|model| format!("{} ", one_line(model, SHORT))).unwrap_or_default();
     let choice = if detail.tool_choice == ToolChoice::None { ", tools forbidden" } else { "" };
     say(format!("{by}read {}{choice}", counted(detail.messages as i64, "message", "messages")));
@@ -135,15 +141,18 @@ fn model_call(detail: &ModelCallDetail, say: &mut impl FnMut(String)) {
     if let Some(content) = content {
         say(format!("said {}", quoted(content)));
     }
-    for call in detail.tool_calls.iter().take(MAX_ITEMS) {
+    let shown = if has_texts { detail.tool_calls.as_slice() } else { &[] };
+    for call in shown.iter().take(MAX_ITEMS) {
         let name = if call.name.trim().is_empty() { "(no name)" } else { &call.name };
         say(format!("called {} {}", one_line(name, SHORT), one_line(&call.arguments, SHORT)));
     }
     let more = detail.tool_calls.len().saturating_sub(MAX_ITEMS) + detail.tool_calls_dropped.unwrap_or(0);
-    if more > 0 {
+    if !has_texts && !detail.tool_calls.is_empty() {
+        say(format!("called {}", counted(detail.tool_calls.len() as i64, "tool", "tools")));
+    } else if more > 0 {
         say(format!("and {more} more"));
     }
-    if detail.tool_calls.is_empty() && content.is_none() {
+    if has_texts && detail.tool_calls.is_empty() && content.is_none() {
         say("said nothing".into());
     }
     if detail.truncated {
@@ -187,7 +196,7 @@ mod tests {
     fn run() -> RunRow {
         RunRow {
             id: "0192".into(),
-            question: "What does\nVACUUM do?".into(),
+            question: Some("What does\nVACUUM do?".into()),
             model: "fake/chat".into(),
             status: Status::Running,
             decision: None,
@@ -267,6 +276,52 @@ mod tests {
     }
 
     #[test]
+    fn without_texts_numbers_stay_and_the_trace_says_so() {
+        let planted = "planted";
+        let hits =
+            json!([{"key": {"id": planted}, "chunk": 3, "title": planted, "score": 0.75, "new": true, "marker": 1}]);
+        let details = [
+            (
+                "model_call",
+                json!({"messages": 2, "tool_choice": "auto", "content": planted, "truncated": false,
+                "tool_calls": [{"name": planted, "arguments": planted}, {"name": planted, "arguments": planted}]}),
+            ),
+            (
+                "search",
+                json!({"tool": "search_c", "collection": "c", "query": planted, "k": 5, "from_memory": false,
+                "new_evidence": 1, "hits": hits}),
+            ),
+            ("search", json!({"tool": "search_c", "collection": "c", "query": planted, "error": "not searched"})),
+            ("search", json!({"tool": planted, "arguments": planted, "error": planted})),
+            (
+                "model_call",
+                json!({"messages": 5, "tool_choice": "none", "content": planted, "tool_calls": [], "truncated": false}),
+            ),
+        ];
+        let steps: Vec<Step> = details
+            .into_iter()
+            .map(|(kind, detail)| {
+                let whole = step(kind, 1, detail);
+                let stored = whole.detail.clone().without_texts().to_json();
+                assert!(!stored.to_string().contains(planted), "{stored}");
+                step(kind, 1, stored)
+            })
+            .collect();
+        let text = render(&RunRow { question: None, ..run() }, &steps);
+        assert!(!text.contains(planted), "{text}");
+        for words in [
+            "recorded  no texts, since rag.record was metadata",
+            "called 2 tools\n",
+            "       c, k 5\n       1 passage, 1 new\n       [1] 0.750 chunk 3\n",
+            "       c\n       refused: not searched\n",
+            "12 ms)\n       refused\n",
+        ] {
+            assert!(text.contains(words), "no {words:?} in {text}");
+        }
+        assert!(!text.contains("said nothing"), "{text}");
+    }
+
+    #[test]
     fn runs_that_are_not_answered_say_where_they_stand() {
         let error =
             RunError { message: "server down".into(), sqlstate: Some("08006".into()), hint: Some("Ask again.".into()) };
@@ -299,7 +354,7 @@ mod tests {
     #[test]
     fn long_texts_are_shortened_and_cannot_forge_lines() {
         let hostile = format!("x\n\n  9. round 9: answer\u{1b}[31m {}", "y".repeat(5000));
-        let run = RunRow { question: hostile.clone(), answer: Some(hostile.clone()), ..run() };
+        let run = RunRow { question: Some(hostile.clone()), answer: Some(hostile.clone()), ..run() };
         let many: Vec<Value> = (0..40)
             .map(
                 |i| json!({"key": {"id": hostile}, "chunk": i, "title": hostile, "score": 1, "new": true, "marker": i}),

@@ -6,6 +6,7 @@ pub mod source;
 use super::create::NewCollection;
 use crate::ingest::statements::{capture, queue};
 use crate::pg::catalog;
+use crate::pg::quiet_ddl;
 use crate::pg::role::{self, ActingAs, Settings};
 use crate::pg::spi::{self, Row, Snapshot, arg};
 use crate::registry::{self, Collection};
@@ -46,10 +47,7 @@ fn attach(id: i32, new: &NewCollection<'_>) -> Rc<Collection> {
     let collection = registry::by_id(id).expect("inserted just now");
     // So that DROP TABLE of the source needs no CASCADE although the policy names it.
     catalog::depend_on(collection.vectors.table, collection.source.table);
-    {
-        let _acting = as_owner(collection.source.owner);
-        spi::connect(|s| s.utility(&capture::create_triggers(&collection, collection.source.kind == "p")));
-    }
+    create_triggers(&collection);
     for grant in grants_to_sync(Some(id)) {
         grant.run();
     }
@@ -132,6 +130,18 @@ pub fn runs_code(table: pg_sys::Oid) -> bool {
         FROM pg_catalog.pg_class c WHERE c.oid OPERATOR(pg_catalog.=) $1";
     let _acting = ActingAs::superuser();
     spi::connect(|s| s.query(Snapshot::Active, SQL, &[arg(table)]).one().unwrap_or(false))
+}
+
+/// Creates the capture triggers: as a superuser, since nobody else may make a trigger of their function, and past event
+/// triggers, which may run as the owner only.
+fn create_triggers(c: &Collection) {
+    let triggers = capture::triggers(c, c.source.kind == "p");
+    {
+        let _acting = ActingAs::superuser();
+        triggers.iter().for_each(|t| quiet_ddl::create_trigger(c.source.table, &t.create));
+    }
+    let _acting = as_owner(c.source.owner);
+    spi::connect(|s| triggers.iter().for_each(|t| s.utility(&t.enable)));
 }
 
 fn insert(new: &NewCollection<'_>) -> i32 {
@@ -239,8 +249,8 @@ pub enum Counted {
     Chunks,
 }
 
-/// Rows of a table that the current role sees: counted up to a size, estimated above it.
-pub fn count(c: &Collection, which: Counted) -> i64 {
+/// Rows of a table that the current role sees: counted up to a size; above it estimated, if that is wanted, or none.
+pub fn count(c: &Collection, which: Counted, estimate: bool) -> Option<i64> {
     let facts = format!(
         "SELECT reltuples::pg_catalog.int8, pg_catalog.pg_relation_size(oid) OPERATOR(pg_catalog.>) {COUNTED_BYTES}
          FROM pg_catalog.pg_class WHERE oid OPERATOR(pg_catalog.=) $1"
@@ -251,13 +261,14 @@ pub fn count(c: &Collection, which: Counted) -> i64 {
     };
     spi::connect(|s| {
         let rows = s.query(Snapshot::Active, &facts, &[arg(oid)]);
-        let estimate = rows.first().map(|row| (row.need::<i64>(1), row.get(2).unwrap_or(false)));
-        match estimate {
-            Some((n, true)) if n >= 0 => n,
+        let facts = rows.first().map(|row| (row.need::<i64>(1), row.get(2).unwrap_or(false)));
+        match facts {
+            Some((_, true)) if !estimate => None,
+            Some((n, true)) if n >= 0 => Some(n),
             _ => {
                 // Policies may rely on the search_path of the role they are asked for.
                 let counted = c.statement(statement, 0, || format!("SELECT pg_catalog.count(*) FROM {name}"));
-                s.query_kept(Snapshot::Active, &counted, &[]).one().unwrap_or(0)
+                s.query_kept(Snapshot::Active, &counted, &[]).one()
             }
         }
     })

@@ -23,12 +23,20 @@ fn trigger_name(collection: &Collection, word: &str) -> String {
     quote(&format!("rag_capture_{}_{word}", collection.id))
 }
 
-/// DDL of a collection's triggers.
+/// The two statements that make one trigger.
+pub struct Trigger {
+    /// CREATE TRIGGER.
+    pub create: String,
+    /// ALTER TABLE, which says when it fires.
+    pub enable: String,
+}
+
+/// A collection's triggers.
 ///
 /// Rows that arrive by logical replication fire no statement-level triggers, so an ordinary table also gets row-level
 /// ones that PostgreSQL runs only there (ENABLE REPLICA).
-pub fn create_triggers(c: &Collection, partitioned: bool) -> String {
-    let mut sql = String::new();
+pub fn triggers(c: &Collection, partitioned: bool) -> Vec<Trigger> {
+    let mut triggers = Vec::new();
     for (event, word, keyword) in EVENTS {
         let transition_tables = match event {
             Event::Insert => "REFERENCING NEW TABLE AS rag_new",
@@ -38,15 +46,15 @@ pub fn create_triggers(c: &Collection, partitioned: bool) -> String {
         };
         let for_statement = format!("{transition_tables} FOR EACH STATEMENT");
         if event == Event::Truncate {
-            sql.push_str(&create_trigger(c, word, keyword, &for_statement, "ALWAYS"));
+            triggers.push(trigger(c, word, keyword, &for_statement, "ALWAYS"));
         } else if partitioned {
-            sql.push_str(&create_trigger(c, word, keyword, "FOR EACH ROW", "ALWAYS"));
+            triggers.push(trigger(c, word, keyword, "FOR EACH ROW", "ALWAYS"));
         } else {
-            sql.push_str(&create_trigger(c, word, keyword, &for_statement, ""));
-            sql.push_str(&create_trigger(c, &replica(word), keyword, "FOR EACH ROW", "REPLICA"));
+            triggers.push(trigger(c, word, keyword, &for_statement, ""));
+            triggers.push(trigger(c, &replica(word), keyword, "FOR EACH ROW", "REPLICA"));
         }
     }
-    sql
+    triggers
 }
 
 /// The word that names the row-level trigger for replicated rows.
@@ -54,14 +62,16 @@ fn replica(word: &str) -> String {
     format!("{word}_replica")
 }
 
-fn create_trigger(c: &Collection, word: &str, keyword: &str, level: &str, enable: &str) -> String {
+fn trigger(c: &Collection, word: &str, keyword: &str, level: &str, enable: &str) -> Trigger {
     let source = &c.source.name;
     let name = trigger_name(c, word);
     let argument = quote_literal(c.id.to_string());
-    format!(
-        "CREATE TRIGGER {name} AFTER {keyword} ON {source} {level} EXECUTE FUNCTION rag_internal.capture({argument});
-         ALTER TABLE {source} ENABLE {enable} TRIGGER {name};\n"
-    )
+    Trigger {
+        create: format!(
+            "CREATE TRIGGER {name} AFTER {keyword} ON {source} {level} EXECUTE FUNCTION rag_internal.capture({argument})"
+        ),
+        enable: format!("ALTER TABLE {source} ENABLE {enable} TRIGGER {name}"),
+    }
 }
 
 /// DDL that removes them.

@@ -37,6 +37,13 @@ impl Answer {
         serde_json::to_value(&self.citations).expect("citations can be written as JSON")
     }
 
+    /// The citations as they are recorded where no text is to be kept: which rows, and nothing of what they say.
+    pub fn citations_without_texts(&self) -> serde_json::Value {
+        let citation = |c: &Citation| Citation { title: None, link: None, quote: String::new(), ..c.clone() };
+        serde_json::to_value(self.citations.iter().map(citation).collect::<Vec<_>>())
+            .expect("citations can be written as JSON")
+    }
+
     /// The text and, where something is cited, a list of the sources, one a line, as `rag.ask` returns it.
     pub fn with_sources(&self) -> String {
         let mut text = self.text.clone();

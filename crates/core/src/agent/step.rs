@@ -54,7 +54,7 @@ pub struct ModelCallDetail {
 }
 
 /// A tool call as a model wrote it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCallDetail {
     /// The tool, which may not exist.
     pub name: String,
@@ -121,6 +121,21 @@ impl Detail {
             Detail::Answer(detail) => serde_json::to_value(detail),
         };
         json.expect("a detail can be written as JSON")
+    }
+
+    /// The same without any text: what was said, asked for, passed and found is left out, also where a model wrote it into a
+    /// name. How much there was of each stays.
+    #[must_use]
+    pub fn without_texts(self) -> Detail {
+        match self {
+            Detail::ModelCall(detail) => Detail::ModelCall(ModelCallDetail {
+                content: None,
+                tool_calls: vec![ToolCallDetail::default(); detail.tool_calls.len()],
+                ..detail
+            }),
+            Detail::Tool(detail) => Detail::Tool(detail.without_texts()),
+            Detail::Answer(detail) => Detail::Answer(detail),
+        }
     }
 
     /// Reads columns `kind` and `detail` of `rag.steps`.

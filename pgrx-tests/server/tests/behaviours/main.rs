@@ -16,6 +16,7 @@ mod registry;
 mod regress;
 mod regressions;
 mod retrieval;
+mod scope;
 mod secrets;
 mod security;
 mod signatures;

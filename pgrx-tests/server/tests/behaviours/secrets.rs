@@ -245,3 +245,173 @@ async fn a_message_never_carries_the_key_that_the_provider_repeats() {
         assert!(!format!("{error:?}").contains("sk-planted"), "{error:?}");
     }
 }
+
+/// A role that may make servers of our wrapper and of one that takes any option.
+async fn make_owner(db: &Database<'_>, admin: &Session) -> (String, Session) {
+    let role = db.create_role("owner").await;
+    admin
+        .run(&format!(
+            "CREATE FOREIGN DATA WRAPPER plain; GRANT USAGE ON FOREIGN DATA WRAPPER plain, rag_provider TO {}",
+            quote(&role)
+        ))
+        .await;
+    let session = db.connect_as(&role).await;
+    (role, session)
+}
+
+#[tokio::test]
+async fn options_of_other_objects_vouch_for_nothing() {
+    let (db, admin) = Database::open().await;
+    let (role, owner) = make_owner(&db, &admin).await;
+    let name = quote(&role);
+    let url = db.provider.base_url();
+    let other = "http://169.254.169.254/latest";
+    owner
+        .run(&format!(
+            "CREATE SERVER dummy FOREIGN DATA WRAPPER plain OPTIONS (base_url '{other}', api_key_file '/etc/passwd', api_key_env 'HOME');
+             CREATE USER MAPPING FOR CURRENT_USER SERVER dummy OPTIONS (base_url '{other}', api_key_file '/etc/passwd', api_key_env 'HOME')"
+        ))
+        .await;
+    // Two servers of the wrapper that superusers made and gave away, and a mapping.
+    admin
+        .run(&format!(
+            "CREATE SERVER one FOREIGN DATA WRAPPER rag_provider OPTIONS (api 'openai', base_url '{url}', api_key_file '/etc/hostname');
+             CREATE SERVER two FOREIGN DATA WRAPPER rag_provider OPTIONS (api 'openai', base_url '{other}');
+             ALTER SERVER one OWNER TO {name}; ALTER SERVER two OWNER TO {name};
+             CREATE USER MAPPING FOR {name} SERVER fake OPTIONS (api_key_env 'HOME')"
+        ))
+        .await;
+    for sql in [
+        format!("CREATE SERVER x FOREIGN DATA WRAPPER rag_provider OPTIONS (api 'openai', base_url '{other}', api_key_file '/etc/passwd')"),
+        format!("CREATE SERVER x FOREIGN DATA WRAPPER rag_provider OPTIONS (api 'openai', base_url '{other}')"),
+        format!("CREATE SERVER x FOREIGN DATA WRAPPER rag_provider OPTIONS (api 'openai', base_url '{url}', api_key_file '/etc/hostname')"),
+        format!("ALTER SERVER one OPTIONS (SET base_url '{other}')"),
+        format!("ALTER SERVER two OPTIONS (SET base_url '{url}')"),
+        "ALTER SERVER two OPTIONS (ADD api_key_file '/etc/hostname')".to_owned(),
+        "ALTER SERVER two OPTIONS (ADD api_key_env 'HOME')".to_owned(),
+        "CREATE USER MAPPING FOR CURRENT_USER SERVER one OPTIONS (api_key_env 'HOME')".to_owned(),
+        "CREATE USER MAPPING FOR PUBLIC SERVER two OPTIONS (api_key_env 'HOME')".to_owned(),
+        "CREATE USER MAPPING FOR CURRENT_USER SERVER two OPTIONS (api_key_file '/etc/passwd')".to_owned(),
+        "ALTER USER MAPPING FOR CURRENT_USER SERVER fake OPTIONS (SET api_key_env 'PATH')".to_owned(),
+        "DROP USER MAPPING FOR CURRENT_USER SERVER fake; CREATE USER MAPPING FOR CURRENT_USER SERVER fake OPTIONS (api_key_env 'HOME')".to_owned(),
+    ] {
+        owner.refusal(&sql, "42501").await;
+    }
+    // What a superuser set stays where the owner changes something else.
+    owner
+        .run(
+            "ALTER SERVER one OPTIONS (ADD timeout '7'); ALTER SERVER one RENAME TO uno; ALTER SERVER two OPTIONS (ADD max_retries '0');
+             CREATE USER MAPPING FOR CURRENT_USER SERVER two OPTIONS (api_key 'sk-own')",
+        )
+        .await;
+    owner.run("SELECT rag.embed('x', 'uno/embed-8'); SELECT rag.embed('x', 'fake/embed-8')").await;
+    // What the owner takes away, it does not get back.
+    owner.run("ALTER SERVER uno OPTIONS (DROP api_key_file)").await;
+    owner.refusal("ALTER SERVER uno OPTIONS (ADD api_key_file '/etc/hostname')", "42501").await;
+    owner.run("SELECT rag.embed('x', 'uno/embed-8'); DROP SERVER uno").await;
+    let again = format!("CREATE SERVER uno FOREIGN DATA WRAPPER rag_provider OPTIONS (api 'openai', base_url '{url}')");
+    owner.refusal(&again, "42501").await;
+    assert_eq!(admin.number("SELECT count(*) FROM rag_internal.vouched WHERE server IN ('one', 'uno')").await, 0);
+    // Nor by saying so itself.
+    owner.error("SELECT * FROM rag_internal.vouched", "42501").await;
+    owner.error("INSERT INTO rag_internal.vouched VALUES (1, false, 1, 'two', NULL, '{}')", "42501").await;
+    owner.run("SELECT rag_internal.check_options(false, oid) FROM pg_foreign_server").await;
+    assert_eq!(
+        admin.value("SELECT options FROM rag_internal.vouched WHERE server = 'two'").await,
+        format!("{{base_url={other}}}")
+    );
+}
+
+#[tokio::test]
+async fn an_option_that_no_superuser_is_known_to_have_set_is_not_used() {
+    let (db, admin) = Database::open().await;
+    let (role, owner) = make_owner(&db, &admin).await;
+    let name = quote(&role);
+    let url = db.provider.base_url();
+    let other = ragent_server_tests::provider::FakeProvider::start();
+    admin
+        .run(&format!(
+            "CREATE SERVER one FOREIGN DATA WRAPPER rag_provider OPTIONS (api 'openai', base_url '{url}', api_key_file '/etc/hostname');
+             CREATE SERVER two FOREIGN DATA WRAPPER rag_provider OPTIONS (api 'openai', base_url '{other}');
+             ALTER SERVER one OWNER TO {name}; ALTER SERVER two OWNER TO {name};
+             CREATE USER MAPPING FOR {name} SERVER fake OPTIONS (api_key_env 'HOME')",
+            other = other.base_url()
+        ))
+        .await;
+    admin.run("ALTER EVENT TRIGGER rag_check_options DISABLE").await;
+    owner.run(&format!("ALTER SERVER one OPTIONS (SET base_url '{}')", other.base_url())).await;
+    owner.run("DROP USER MAPPING FOR CURRENT_USER SERVER fake; CREATE USER MAPPING FOR CURRENT_USER SERVER fake").await;
+    admin.run(&format!("ALTER USER MAPPING FOR {name} SERVER fake OPTIONS (ADD api_key_env 'PATH')")).await;
+    admin.run("ALTER EVENT TRIGGER rag_check_options ENABLE ALWAYS").await;
+    let error = owner.refusal("SELECT rag.embed('x', 'one/embed-8')", "42501").await;
+    assert!(
+        error.message().contains("\"base_url\"") && error.hint().is_some_and(|h| h.contains("ALTER SERVER one")),
+        "{error:?}"
+    );
+    let error = owner.refusal("SELECT rag.embed('x', 'fake/embed-8')", "42501").await;
+    assert!(
+        error.message().contains("\"api_key_env\"") && error.hint().is_some_and(|h| h.contains("ALTER USER MAPPING")),
+        "{error:?}"
+    );
+    admin.refusal("SELECT rag.embed('x', 'one/embed-8')", "42501").await;
+    assert_eq!(other.counters().embedding_requests(), 0);
+    // Others of the same server are not concerned by the mapping.
+    admin.run("SELECT rag.embed('x', 'fake/embed-8')").await;
+    // A superuser settles it, also with triggers turned off for the session.
+    admin
+        .run(&format!("SET session_replication_role = replica; ALTER SERVER one OPTIONS (SET base_url '{url}')"))
+        .await;
+    admin.run(&format!("ALTER USER MAPPING FOR {name} SERVER fake OPTIONS (SET api_key_env 'HOME')")).await;
+    owner.run("SELECT rag.embed('x', 'one/embed-8'); SELECT rag.embed('x', 'fake/embed-8')").await;
+}
+
+#[tokio::test]
+async fn what_superusers_set_comes_through_dump_restore_and_upgrade() {
+    let (db, admin) = Database::open().await;
+    let (role, owner) = make_owner(&db, &admin).await;
+    let name = quote(&role);
+    let url = db.provider.base_url();
+    admin
+        .run(&format!(
+            "CREATE SERVER given FOREIGN DATA WRAPPER rag_provider OPTIONS (api 'openai', base_url '{url}', api_key_file '/etc/hostname');
+             CREATE USER MAPPING FOR {name} SERVER given OPTIONS (api_key_env 'HOME'); ALTER SERVER given OWNER TO {name}"
+        ))
+        .await;
+    let use_it = "SELECT rag.embed('x', 'given/embed-8')";
+    // As pg_upgrade leaves it: another cluster's identifier, objects by their names.
+    let upgraded = "UPDATE rag_internal.vouched SET cluster = 1, object = 4000000000 - row_number
+        FROM (SELECT object AS old, row_number() OVER () FROM rag_internal.vouched) n WHERE old = object";
+    admin.run(upgraded).await;
+    owner.run(use_it).await;
+    admin.run(use_it).await;
+    owner.run("ALTER SERVER given RENAME TO donated").await;
+    owner.run("SELECT rag.embed('x', 'donated/embed-8'); ALTER SERVER donated OPTIONS (ADD timeout '9')").await;
+    owner.run("ALTER SERVER donated RENAME TO given").await;
+    owner.run(use_it).await;
+    admin.run(upgraded).await;
+    let other = format!("ALTER SERVER given OPTIONS (SET base_url '{url}x')");
+    owner.refusal(&other, "42501").await;
+    let dropped = "DROP SERVER given CASCADE";
+    owner.run(&format!("BEGIN; {dropped}")).await;
+    let same =
+        format!("CREATE SERVER given FOREIGN DATA WRAPPER rag_provider OPTIONS (api 'openai', base_url '{url}')");
+    owner.refusal(&same, "42501").await;
+    owner.run("ROLLBACK").await;
+
+    let mut dump = db.cluster.installation.program("pg_dump");
+    dump.args(["-U", "postgres", "-h"]).arg(db.cluster.socket_folder()).arg(&db.name);
+    let dump = stdout_of("pg_dump", dump.output().expect("pg_dump can be started"));
+    let restored = format!("{}_restored", db.name);
+    admin.run(&format!("CREATE DATABASE {restored} TEMPLATE template0")).await;
+    let file = db.cluster.socket_folder().join(format!("{restored}.sql"));
+    std::fs::write(&file, dump).expect("the dump can be written");
+    let output = db.cluster.psql_command(&restored).arg("-f").arg(&file).output().expect("psql can be started");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    let session = db.cluster.connect(&restored, &role).await;
+    let result = session.try_rows(use_it).await;
+    let refused = session.try_rows(&other).await;
+    drop(session);
+    admin.run(&format!("DROP DATABASE {restored} WITH (FORCE)")).await;
+    assert!(output.status.success(), "{errors}");
+    assert!(result.is_ok() && refused.is_err(), "{result:?} {refused:?}");
+}

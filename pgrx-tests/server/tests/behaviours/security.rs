@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use ragent_server_tests::database::{Database, current};
+use ragent_server_tests::cluster::Cluster;
+use ragent_server_tests::database::{Database, current, quote};
 use ragent_server_tests::random::Random;
 use ragent_server_tests::session::Session;
+use ragent_server_tests::wait::PATIENCE;
 
 async fn ids(session: &Session, sql: &str) -> BTreeSet<String> {
     session.column(sql).await.into_iter().collect()
@@ -471,14 +473,11 @@ async fn retrieved_text_is_data_to_the_model() {
 }
 
 #[tokio::test]
-async fn functions_that_reach_the_network_are_volatile_and_parallel_unsafe_and_none_is_a_security_hole() {
+async fn functions_that_reach_the_network_are_volatile_and_parallel_unsafe_and_no_table_is_open_to_writing() {
     let (_db, admin) = Database::open().await;
     let networked = "SELECT count(*) FROM pg_proc WHERE pronamespace = 'rag'::regnamespace
                         AND proname IN ('embed', 'search', 'ask', 'answer') AND (provolatile <> 'v' OR proparallel = 's')";
     assert_eq!(admin.number(networked).await, 0);
-    let definers = "SELECT string_agg(oid::regprocedure::text, ', ') FROM pg_proc WHERE pronamespace = 'rag'::regnamespace
-                       AND prosecdef AND NOT coalesce(proconfig::text ~ 'search_path=(\"\\\\\"\\\\\"|pg_catalog)', false)";
-    assert_eq!(admin.maybe(definers).await, None, "SECURITY DEFINER without a safe search_path");
     let open_tables =
         "SELECT string_agg(c.relname || ' ' || a.privilege_type, ', ') FROM pg_class c, aclexplode(c.relacl) a
                         WHERE c.relnamespace = 'rag'::regnamespace AND c.relkind IN ('r', 'v') AND a.grantee = 0
@@ -487,4 +486,228 @@ async fn functions_that_reach_the_network_are_volatile_and_parallel_unsafe_and_n
     // Everybody may delete their own runs; nothing else is written by everybody.
     let allowed = |o: &String| o.split(", ").all(|p| ["runs DELETE"].contains(&p));
     assert!(open.as_ref().is_none_or(allowed), "PUBLIC may write: {open:?}");
+}
+
+/// Functions of the extension, `p`.
+const OURS: &str = "FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+    WHERE EXISTS (SELECT FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND d.refclassid = 'pg_extension'::regclass
+                  WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e' AND e.extname = 'pg_ragent')";
+const IS_TRIGGER: &str = "p.prorettype IN ('trigger'::regtype, 'event_trigger'::regtype)";
+
+#[tokio::test]
+async fn no_function_lends_rights_to_everybody() {
+    let (_db, admin) = Database::open().await;
+    let all = async |condition: &str| {
+        admin.column(&format!("SELECT p.oid::regprocedure::text {OURS} AND {condition} ORDER BY 1")).await
+    };
+    assert!(all("p.prosecdef").await.len() >= 5 && all(IS_TRIGGER).await.len() >= 12, "they are not found at all");
+    for (condition, what) in [
+        (
+            format!("(p.prosecdef OR {IS_TRIGGER}) AND has_function_privilege('public', p.oid, 'EXECUTE')"),
+            "runs as its owner, or is a trigger's, and everybody may use it",
+        ),
+        (
+            "p.prosecdef AND NOT coalesce('search_path=pg_catalog, pg_temp' = ANY (p.proconfig), false)".to_owned(),
+            "runs as its owner with a search_path of others",
+        ),
+        (
+            format!("{IS_TRIGGER} AND l.lanname <> 'c' AND p.prosrc !~ 'IF (TG_RELID|TG_EVENT)'"),
+            "does not ask which table or event it is called for",
+        ),
+    ] {
+        assert_eq!(all(&condition).await, Vec::<String>::new(), "{what}");
+    }
+    // What everybody may call of what nobody calls by name: each is asked by a view, a policy, or a trigger of ours, as
+    // whoever reads or writes, and says nothing but what that role may know.
+    let open =
+        all("p.pronamespace = 'rag_internal'::regnamespace AND has_function_privilege('public', p.oid, 'EXECUTE')")
+            .await;
+    let known = [
+        "check_options(boolean,oid)",
+        "current_scope()",
+        "in_scope(jsonb)",
+        "is_capturing(integer)",
+        "may_read(integer)",
+        "reads_all_runs()",
+        "row_counts(integer)",
+        "wake_at_commit()",
+        "worker_pids()",
+    ];
+    assert_eq!(open, known.map(|name| format!("rag_internal.{name}")));
+}
+
+#[tokio::test]
+async fn a_trigger_function_does_nothing_on_a_table_that_it_is_not_for() {
+    let (db, admin) = Database::open().await;
+    db.create_collection(&admin, "articles", &["one", "two"]).await;
+    admin.run("SELECT rag.ask('Hello!', chat_model => 'local/extractive')").await;
+    let functions = admin
+        .column(&format!("SELECT p.oid::regproc::text {OURS} AND p.prorettype = 'trigger'::regtype ORDER BY 1"))
+        .await;
+    assert!(functions.len() >= 6, "{functions:?}");
+    let id = admin.value("SELECT id FROM rag_internal.collection").await;
+    let state = "SELECT concat_ws(' ', (SELECT count(*) FROM rag_internal.queue), (SELECT string_agg(c::text, ' ') FROM rag_internal.collection c),
+        (SELECT count(*) FROM rag.runs), (SELECT count(*) FROM rag.steps))";
+    let before = admin.value(state).await;
+    // Columns are called like those of our tables and are of other types.
+    admin
+        .run(
+            "CREATE TYPE kind AS ENUM ('x');
+             CREATE FUNCTION climb(kind) RETURNS uuid LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'cast as %', current_user; END $$;
+             CREATE CAST (kind AS uuid) WITH FUNCTION climb(kind) AS IMPLICIT;
+             CREATE TABLE odd (id kind, run_id kind, source text, name jsonb, key_columns int, column_numbers bytea, role point,
+                               role_oid text, cluster kind, body int[])",
+        )
+        .await;
+    for function in &functions {
+        for (timing, statement) in [
+            ("BEFORE INSERT ON odd FOR EACH ROW", "INSERT INTO odd (id, cluster) VALUES ('x', 'x')"),
+            ("AFTER INSERT ON odd FOR EACH ROW", "INSERT INTO odd (id, cluster) VALUES ('x', 'x')"),
+            ("AFTER UPDATE ON odd FOR EACH ROW", "UPDATE odd SET role = NULL"),
+            ("AFTER DELETE ON odd FOR EACH ROW", "DELETE FROM odd"),
+            (
+                "AFTER UPDATE ON odd REFERENCING OLD TABLE AS rag_old NEW TABLE AS rag_new FOR EACH STATEMENT",
+                "UPDATE odd SET role = NULL",
+            ),
+            ("AFTER DELETE ON odd REFERENCING OLD TABLE AS rag_old FOR EACH STATEMENT", "DELETE FROM odd"),
+            ("AFTER TRUNCATE ON odd FOR EACH STATEMENT", "TRUNCATE odd"),
+        ] {
+            admin
+                .run(&format!(
+                    "INSERT INTO odd (id) VALUES ('x'), (NULL); CREATE TRIGGER t {timing} EXECUTE FUNCTION {function}('{id}')"
+                ))
+                .await;
+            if function == "rag_internal.capture" {
+                admin.run(statement).await;
+                let notices = admin.notices();
+                let said = notices.last().expect("a warning");
+                assert!(said.message().contains("belongs to no collection"), "{timing}: {}", said.message());
+            } else {
+                let error = admin.refusal(statement, "42501").await;
+                assert!(
+                    error.message().contains("is a trigger of") && error.message().contains("odd"),
+                    "{function} {timing}: {error:?}"
+                );
+            }
+            assert_eq!(admin.value(state).await, before, "{function} {timing}");
+            admin.run("DROP TRIGGER t ON odd; DELETE FROM odd").await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn owners_of_partitioned_sources_add_partitions_and_nobody_else_uses_capture() {
+    let (db, admin) = Database::open().await;
+    let (owner, heir, other) =
+        (db.create_role("Owner \"x\"").await, db.create_role("heir").await, db.create_role("other").await);
+    admin
+        .run(&format!("GRANT CREATE ON SCHEMA public TO {}, {}, {}", quote(&owner), quote(&heir), quote(&other)))
+        .await;
+    let bind = "CREATE TABLE mine (id int, body text); CREATE TRIGGER t AFTER INSERT ON mine EXECUTE FUNCTION rag_internal.capture('1')";
+    let session = db.connect_as(&owner).await;
+    session
+        .run(
+            "CREATE TABLE parts (id int PRIMARY KEY, body text) PARTITION BY RANGE (id);
+             SELECT rag.create_collection('parts', 'parts', '{body}', embedding_model => 'fake/embed-8');
+             CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (10);
+             CREATE TABLE parts_2 (id int NOT NULL, body text); ALTER TABLE parts ATTACH PARTITION parts_2 FOR VALUES FROM (10) TO (20);
+             INSERT INTO parts VALUES (1, 'one'), (11, 'eleven'); INSERT INTO parts_2 VALUES (12, 'twelve')",
+        )
+        .await;
+    current(&session).await;
+    assert_eq!(admin.number("SELECT count(*) FROM parts_chunks").await, 3);
+    // An owner of an ordinary source needs no such right, and has none.
+    let ordinary = db.connect_as(&other).await;
+    db.create_collection(&ordinary, "plain", &["one"]).await;
+    ordinary.error(bind, "42501").await;
+    // Whoever has it puts it on a table of its own: nothing is queued for a collection, also of its own.
+    session.run(&format!("{bind}; INSERT INTO mine VALUES (1, 'x'); DROP TABLE mine")).await;
+    assert!(session.notices().iter().any(|n| n.message().contains("belongs to no collection")));
+    // It goes along with the table, though nobody is told of REASSIGN OWNED.
+    admin.run(&format!("REASSIGN OWNED BY {} TO {}", quote(&owner), quote(&heir))).await;
+    let session = db.connect_as(&heir).await;
+    session.run("CREATE TABLE parts_3 PARTITION OF parts FOR VALUES FROM (20) TO (30)").await;
+    admin.run("ALTER TABLE parts ADD extra int").await;
+    admin.run(&format!("REVOKE CREATE ON SCHEMA public FROM {0}; DROP ROLE {0}", quote(&owner))).await;
+    // And is in the way of nobody afterwards.
+    session.run("DROP TABLE parts CASCADE").await;
+    session.error(bind, "42501").await;
+    admin.run(&format!("REVOKE CREATE ON SCHEMA public FROM {0}; DROP ROLE {0}", quote(&heir))).await;
+}
+
+#[tokio::test]
+async fn everybody_sees_which_process_the_worker_is() {
+    let (db, admin) = Database::open().await;
+    db.create_collection(&admin, "articles", &["one"]).await;
+    let role = db.create_role("reader").await;
+    admin.run(&format!("GRANT SELECT ON articles TO {}", quote(&role))).await;
+    let pids = format!(
+        "SELECT array_agg(pid) = rag_internal.worker_pids() FROM pg_stat_activity
+         WHERE backend_type = 'pg_ragent worker' AND datname = '{}'",
+        db.name
+    );
+    admin.wait_until("the worker to have its place", PATIENCE, &pids).await;
+    let reader = db.connect_as(&role).await;
+    assert_eq!(reader.value("SELECT worker FROM rag.status").await, "running");
+    let same = "SELECT worker_pid = (rag_internal.worker_pids())[1] FROM rag.status";
+    assert_eq!((reader.value(same).await.as_str(), admin.value(same).await.as_str()), ("t", "t"));
+}
+
+#[tokio::test]
+async fn what_is_pending_and_failed_is_told_to_those_who_see_all_rows() {
+    let cluster = Cluster::builder().setting("rag.worker", "off").start().await;
+    let db = Database::in_cluster(&cluster).await;
+    let admin = db.connect().await;
+    let owner = db.create_role("owner").await;
+    let (hidden, open) = (db.create_role("hidden").await, db.create_role("open").await);
+    admin.run(&format!("GRANT CREATE ON SCHEMA public TO {}", quote(&owner))).await;
+    let session = db.connect_as(&owner).await;
+    session
+        .run(&format!(
+            "CREATE TABLE notes (id int PRIMARY KEY, body text); GRANT SELECT ON notes TO {hidden}, {open};
+             SELECT rag.create_collection('notes', 'notes', '{{body}}', embedding_model => 'fake/embed-8');
+             INSERT INTO notes SELECT i, 'hidden ' || i FROM generate_series(1, 2000) i;
+             ALTER TABLE notes ENABLE ROW LEVEL SECURITY; ALTER TABLE notes FORCE ROW LEVEL SECURITY;
+             CREATE POLICY few ON notes TO {hidden} USING (id <= 3)",
+            hidden = quote(&hidden),
+            open = quote(&open)
+        ))
+        .await;
+    admin
+        .run(
+            "INSERT INTO rag_internal.failure (collection, key, attempts, error)
+             SELECT id, '{\"id\": 7}', 1, 'hidden' FROM rag_internal.collection",
+        )
+        .await;
+    admin.run(&format!("ALTER ROLE {} BYPASSRLS", quote(&open))).await;
+    let status = "SELECT concat_ws(' ', rows, coalesce(pending::text, '-'), coalesce(failed::text, '-'),
+        CASE WHEN lag IS NULL THEN '-' ELSE 'lag' END, hint ~ 'rag.failures') FROM rag.status";
+    let hidden = db.connect_as(&hidden).await;
+    assert_eq!(hidden.value(status).await, "3 - - - f");
+    assert_eq!(db.connect_as(&open).await.value(status).await, "2000 2000 1 lag f");
+    assert_eq!(admin.value(status).await, "2000 2000 1 lag f");
+    // An owner could take its own policy away.
+    assert_eq!(session.value(status).await, "0 2000 1 lag f");
+    assert_eq!(hidden.number("SELECT count(*) FROM rag.failures").await, 0);
+    hidden.refusal("SELECT rag.retry_failures('notes')", "42501").await;
+    assert_eq!(hidden.number("SELECT rag.retry_failures()").await, 0);
+    let counts = "SELECT concat_ws(' ', coalesce(n.rows::text, '-'), coalesce(n.chunks::text, '-')) FROM rag.status s, rag_internal.collection c,
+        rag_internal.row_counts(c.id) n";
+    admin.run(&format!("GRANT SELECT ON rag_internal.collection TO {}, {}", hidden_role(&db), quote(&owner))).await;
+    assert_eq!(hidden.value(counts).await, "3 0");
+    // A table too large to be counted is estimated for those who see all of it.
+    admin.run("ALTER TABLE notes SET (fillfactor = 10)").await;
+    admin
+        .run("INSERT INTO notes SELECT i, repeat(md5(i::text), 22) FROM generate_series(3001, 38000) i; ANALYZE notes")
+        .await;
+    assert!(admin.number("SELECT pg_relation_size('notes')").await > 268_435_456);
+    assert_eq!(hidden.value(counts).await, "- 0");
+    assert!(admin.number("SELECT rows FROM rag.status").await > 30_000);
+    // Nor does waiting tell numbers.
+    hidden.refusal("SELECT rag.wait_until_current('notes', '1 s')", "55000").await;
+    assert!(hidden.notices().iter().all(|n| !n.message().contains("2000")), "{:?}", hidden.notices());
+}
+
+fn hidden_role(db: &Database<'_>) -> String {
+    quote(&format!("{}_hidden", db.name))
 }

@@ -51,6 +51,8 @@ trait Kind {
     fn refuse(call: &Self::Call, tool: &str, limits: &Limits) -> (String, Self::Detail);
     /// What is recorded of a call that cannot be read.
     fn broken(tool: &str, arguments: &str, error: &str) -> Self::Detail;
+    /// What is recorded of a call where no text is to be kept: numbers, and names that an administrator gave.
+    fn without_texts(detail: Self::Detail) -> Self::Detail;
     /// A step's lines in a trace.
     fn trace(detail: &Self::Detail, say: &mut dyn FnMut(String));
 }
@@ -238,6 +240,11 @@ macro_rules! kinds {
                     $($Tool::NAME => step::read(kind, detail).map(ToolDetail::$Kind),)+
                     _ => Err(DetailError::Kind(kind.to_owned())),
                 }
+            }
+
+            /// The same without any text.
+            pub(super) fn without_texts(self) -> ToolDetail {
+                match self { $(ToolDetail::$Kind(detail) => ToolDetail::$Kind($Tool::without_texts(detail))),+ }
             }
 
             /// The step's lines in a trace.

@@ -233,9 +233,32 @@ impl Kind for SearchTool {
         SearchDetail::Broken { tool: recorded_name(tool), error: error.to_owned(), arguments: shorten(arguments, 500) }
     }
 
+    fn without_texts(detail: SearchDetail) -> SearchDetail {
+        match detail {
+            SearchDetail::Done { tool, collection, k, from_memory, hits, new_evidence, .. } => SearchDetail::Done {
+                tool,
+                collection,
+                query: String::new(),
+                k,
+                from_memory,
+                hits: hits.into_iter().map(|hit| HitDetail { key: Value::Null, title: None, ..hit }).collect(),
+                new_evidence,
+            },
+            SearchDetail::Refused { tool, error, collection, .. } => {
+                SearchDetail::Refused { tool, error, collection, query: String::new() }
+            }
+            // The tool, too, is what the model wrote.
+            SearchDetail::Broken { .. } => {
+                SearchDetail::Broken { tool: String::new(), error: String::new(), arguments: String::new() }
+            }
+        }
+    }
+
     fn trace(detail: &SearchDetail, say: &mut dyn FnMut(String)) {
-        let searched = |collection: &str, query: &str| {
-            format!("{}: \"{}\"", one_line(collection, MAX_SHOWN), one_line(query, MAX_SHOWN))
+        // No query is empty: one that is was not recorded.
+        let searched = |collection: &str, query: &str| match query {
+            "" => one_line(collection, MAX_SHOWN),
+            query => format!("{}: \"{}\"", one_line(collection, MAX_SHOWN), one_line(query, MAX_SHOWN)),
         };
         match detail {
             SearchDetail::Done { collection, query, k, from_memory, hits, new_evidence, .. } => {
@@ -253,6 +276,7 @@ impl Kind for SearchTool {
                 say(searched(collection, query));
                 say(format!("refused: {}", one_line(error, MAX_SHOWN * 2)));
             }
+            SearchDetail::Broken { error, .. } if error.is_empty() => say("refused".to_owned()),
             SearchDetail::Broken { tool, error, arguments } => {
                 say(format!("{} {}", one_line(tool, MAX_SHOWN), one_line(arguments, MAX_SHOWN)).trim_end().to_owned());
                 say(format!("refused: {}", one_line(error, MAX_SHOWN * 2)));
@@ -272,8 +296,9 @@ impl HitDetail {
         let title = self.title.as_deref().filter(|t| !t.trim().is_empty());
         let title = title.map(|t| format!(" \"{}\"", one_line(t, MAX_SHOWN))).unwrap_or_default();
         let seen = if !self.new && self.marker.is_some() { ", seen before" } else { "" };
-        let key = one_line(&self.key.to_string(), MAX_SHOWN);
-        format!("{marker} {:.3}{title} {key} chunk {}{seen}", self.score, self.chunk)
+        let key =
+            if self.key.is_null() { String::new() } else { format!(" {}", one_line(&self.key.to_string(), MAX_SHOWN)) };
+        format!("{marker} {:.3}{title}{key} chunk {}{seen}", self.score, self.chunk)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The options of foreign servers and user mappings.
 //!
 //! - [`OptionSpec`]: one option; the constants beside it are those that APIs over HTTP share.
-//! - [`validate()`]: what DDL may set.
+//! - [`validate()`]: what DDL may set; [`unvouched`]: what it should not have set.
 //! - [`Settings`]: what a server's options say, defaults filled in.
 //! - [`key_source`]: where a role's key is.
 
@@ -13,7 +13,7 @@ mod validate;
 pub use key::{KeySource, key_source};
 pub use settings::Settings;
 pub use spec::*;
-pub use validate::{OptionError, OptionFault, selected_wire, validate, wire_names};
+pub use validate::{OptionError, OptionFault, denied, selected_wire, superuser_only, unvouched, validate, wire_names};
 
 use std::collections::BTreeMap;
 

@@ -54,8 +54,9 @@ pub fn wire_names(wires: &[&'static dyn Wire]) -> String {
 
 /// Checks all options of an object, as a DDL statement would leave them.
 ///
-/// PostgreSQL hands over all options of the object, also those a statement leaves alone: one that is `stored` already,
-/// in an object the role owns, is no new one and needs no superuser.
+/// PostgreSQL hands over all options of the object, also those a statement leaves alone, and does not say which object it
+/// is. So an option that only a superuser may set passes here if a superuser set it, to this value, on some object that the role
+/// may alter (`vouched`); whether that is the very object, [`unvouched`] says when the statement is done and at each use.
 ///
 /// # Errors
 /// [`OptionError`] for the first option, by name, that is unknown, misplaced, not for this role or out of its range; then
@@ -65,19 +66,15 @@ pub fn validate(
     options: &Options,
     object: ForeignObject,
     is_superuser: bool,
-    stored: impl Fn(&str, &str) -> bool,
+    vouched: impl Fn(&str, &str) -> bool,
 ) -> Result<(), OptionError> {
     // A user mapping's server is not known here, so its options may be those of any API.
     let known = known_options(wires, object);
     for (name, value) in options {
         let spec = known.iter().find(|spec| spec.name == name);
         let spec = spec.ok_or_else(|| unknown(wires, name, object, &known))?;
-        if spec.superuser_only && !is_superuser && !stored(name, value) {
-            return Err(OptionError::new(
-                OptionFault::Denied,
-                format!("must be superuser to set option \"{name}\""),
-                "It decides where this server's process sends data or which of its secrets it reads. Ask a superuser to set it; a role with USAGE on the server may set its own api_key.",
-            ));
+        if spec.superuser_only && !is_superuser && !vouched(name, value) {
+            return Err(denied(name));
         }
         check_value(wires, spec, value)?;
     }
@@ -85,6 +82,32 @@ pub fn validate(
         ForeignObject::Server => check_server(wires, options),
         _ => Ok(()),
     }
+}
+
+/// Only a superuser may set this option.
+pub fn denied(name: &str) -> OptionError {
+    OptionError::new(
+        OptionFault::Denied,
+        format!("must be superuser to set option \"{name}\""),
+        "It decides where this server's process sends data or which of its secrets it reads. Ask a superuser to set it; a role with USAGE on the server may set its own api_key.",
+    )
+}
+
+/// Those of an object's options that only a superuser may set.
+pub fn superuser_only(wires: &[&'static dyn Wire], options: &Options) -> Options {
+    let specs = || wires.iter().flat_map(|wire| wire.options());
+    let is_one = |name: &String| specs().any(|spec| spec.superuser_only && spec.name == name);
+    options.iter().filter(|(name, _)| is_one(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// The first option of an object that only a superuser may set and none did: it is not among the `vouched` ones of this very
+/// object, or has another value there.
+pub fn unvouched<'a>(wires: &[&'static dyn Wire], options: &'a Options, vouched: &Options) -> Option<&'a str> {
+    let own = superuser_only(wires, options);
+    options
+        .keys()
+        .find(|name| own.get(*name).is_some_and(|value| vouched.get(*name) != Some(value)))
+        .map(String::as_str)
 }
 
 /// `api` and the options of all wires that may be set on such an object, each once, in the order of the wires.
@@ -335,6 +358,26 @@ mod tests {
         assert_eq!(check(false, false), denied);
         let own_key = options(&[("api_key", "sk-x")]);
         assert_eq!(validate(APIS, &own_key, ForeignObject::UserMapping, false, |_, _| false), Ok(()));
+    }
+
+    #[test]
+    fn an_option_of_superusers_counts_as_it_was_vouched_for_on_this_object() {
+        let server =
+            options(&[("api", "openai"), ("base_url", "http://h/v1"), ("api_key_file", "/k"), ("timeout", "5")]);
+        assert_eq!(superuser_only(APIS, &server), options(&[("base_url", "http://h/v1"), ("api_key_file", "/k")]));
+        for (vouched, found) in [
+            (&[("base_url", "http://h/v1"), ("api_key_file", "/k")][..], None),
+            (&[("base_url", "http://h/v1"), ("api_key_file", "/k"), ("api_key_env", "K")], None),
+            (&[("base_url", "http://h/v1")], Some("api_key_file")),
+            (&[("base_url", "http://other/v1"), ("api_key_file", "/k")], Some("base_url")),
+            (&[("base_url", "http://h/v1"), ("api_key_file", "/k2")], Some("api_key_file")),
+            (&[("timeout", "5")], Some("api_key_file")),
+            (&[], Some("api_key_file")),
+        ] {
+            assert_eq!(unvouched(APIS, &server, &options(vouched)), found, "{vouched:?}");
+        }
+        let own = options(&[("api_key", "sk-x"), ("unknown", "y")]);
+        assert_eq!(unvouched(APIS, &own, &Options::new()), None);
     }
 
     #[test]
