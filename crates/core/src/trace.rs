@@ -1,6 +1,6 @@
 //! A run, printed for a person: what `rag.trace` returns.
 
-use crate::agent::{AnswerDetail, Citation, Detail, ModelCallDetail, Status, Step};
+use crate::agent::{AnswerDetail, Citation, Detail, ModelCallDetail, Status, Step, Told};
 use crate::model::{ToolChoice, Usage};
 use crate::text::{counted, one_line};
 
@@ -75,7 +75,9 @@ fn header(out: &mut String, run: &RunRow) {
     let outcome = match run.status {
         Status::Running => "not finished",
         Status::AwaitingApproval => "waiting for approval",
-        Status::Answered | Status::Unknown | Status::Failed | Status::Cancelled => run.status.as_str(),
+        Status::Answered | Status::Unknown | Status::Ungrounded | Status::Failed | Status::Cancelled => {
+            run.status.as_str()
+        }
     };
     let words = [run.decision.as_deref(), run.stop_reason.as_deref().filter(|reason| *reason != outcome)];
     let words = words.into_iter().flatten().map(|word| one_line(word, SHORT));
@@ -130,7 +132,13 @@ fn render_step(out: &mut String, number: usize, step: &Step) {
 fn model_call(detail: &ModelCallDetail, say: &mut impl FnMut(String)) {
     let by = detail.model.as_deref().map(|model| format!("{} ", one_line(model, SHORT))).unwrap_or_default();
     let choice = if detail.tool_choice == ToolChoice::None { ", tools forbidden" } else { "" };
-    say(format!("{by}read {}{choice}", counted(detail.messages as i64, "message", "messages")));
+    let told = match detail.told {
+        None => "",
+        Some(Told::Empty) => ", told that its reply was empty",
+        Some(Told::Search) => ", told to search before it answers",
+        Some(Told::Cite) => ", told to cite what its answer rests on",
+    };
+    say(format!("{by}read {}{choice}{told}", counted(detail.messages as i64, "message", "messages")));
     let content = detail.content.as_deref().filter(|text| !text.trim().is_empty());
     if let Some(content) = content {
         say(format!("said {}", quoted(content)));
@@ -148,6 +156,9 @@ fn model_call(detail: &ModelCallDetail, say: &mut impl FnMut(String)) {
     }
     if detail.truncated {
         say("was cut off at its output limit".into());
+    }
+    if detail.filtered {
+        say("was ended by the provider's content filter".into());
     }
 }
 
