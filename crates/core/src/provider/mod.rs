@@ -23,7 +23,7 @@ mod retry;
 mod url;
 mod wire;
 
-pub use batch::batches;
+pub use batch::{BatchLimits, batches, halves};
 pub use failure::{FailureKind, classify, classify_words, may_send_again, status_named};
 pub use message::error_message;
 pub use model_name::{InvalidModelName, ModelName};
