@@ -230,13 +230,21 @@ impl Ingest {
 
     /// Sends the requests there is room for, and embeds one part here; whether it did the latter, which takes its time.
     fn send_waiting(&mut self) -> bool {
-        for _ in 0..self.waiting.len() {
+        let mut looks = self.waiting.len();
+        while looks > 0 {
+            looks -= 1;
             let Some((number, range)) = self.waiting.pop_front() else { break };
             // A job that failed meanwhile needs no more answers.
             let Some(job) = self.jobs.get(&number).filter(|job| job.needs(&range)) else { continue };
             if job.is_local() {
                 self.embed_here(number, range);
                 return true;
+            }
+            if let Some([first, second]) = remote::too_many(&job.provider, &job.model.model, &range) {
+                self.waiting.push_front((number, second));
+                self.waiting.push_front((number, first));
+                looks += 2;
+                continue;
             }
             let account = job.account();
             if self.schedule.has_room(&account, self.requests_of(&account), Instant::now()) {

@@ -39,6 +39,10 @@ pub fn embed(provider: &Provider, model: &str, texts: &[&str], dimensions: Optio
     while !under_way.is_empty() || !waiting.is_empty() {
         while under_way.len() < provider.settings.max_in_flight {
             let Some((batch, attempts)) = waiting.pop() else { break };
+            if let Some([first, second]) = too_many(provider, model, &batch) {
+                waiting.extend([(second, 0), (first, 0)]);
+                continue;
+            }
             deadline::check()?;
             let request = embedding_request(provider, model, &texts[batch.clone()], dimensions)?;
             in_flight.submit(next_tag, request).map_err(|e| Failure::of_http(provider, &e).error)?;
@@ -138,7 +142,7 @@ pub fn embeddings(
     let url = &provider.settings.base_url;
     LIMITS.with_borrow_mut(|limits| match &embedded {
         Ok(_) => limits.taken(url, model, texts),
-        Err(failure) if failure.is_about_the_request() => limits.refused(url, model, texts),
+        Err(failure) if failure.kind == FailureKind::TooLarge => limits.refused(url, model, texts),
         Err(_) => {}
     });
     embedded.map(|e| e.vectors)
@@ -147,9 +151,17 @@ pub fn embeddings(
 /// Cuts texts into runs that the server takes in one request, as far as is known.
 pub fn batches(provider: &Provider, model: &str, texts: &[&str]) -> Vec<Range<usize>> {
     let tokens: Vec<usize> = texts.iter().map(|text| approximate_tokens(text)).collect();
+    ragent_core::provider::batches(&tokens, max_items(provider, model), provider.settings.max_batch_tokens)
+}
+
+/// The halves of a batch that is larger than the server takes, as far as is known by now.
+pub fn too_many(provider: &Provider, model: &str, batch: &Range<usize>) -> Option<[Range<usize>; 2]> {
+    halves(batch).filter(|_| batch.len() > max_items(provider, model))
+}
+
+fn max_items(provider: &Provider, model: &str) -> usize {
     let settings = &provider.settings;
-    let items = LIMITS.with_borrow(|limits| limits.items(&settings.base_url, model, settings.max_batch_items));
-    ragent_core::provider::batches(&tokens, items, settings.max_batch_tokens)
+    LIMITS.with_borrow(|limits| limits.items(&settings.base_url, model, settings.max_batch_items))
 }
 
 fn embedding_wire(provider: &Provider) -> Result<(&'static dyn HttpWire, &'static dyn Embeddings)> {
