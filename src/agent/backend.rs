@@ -44,7 +44,7 @@ pub fn answer(question: &str, collection: Option<&str>, chat_model: Option<&str>
 }
 
 fn check_question(question: &str) -> Result<()> {
-    if question.trim().is_empty() {
+    if ragent_core::text::is_blank(question) {
         return Err(Error::bad_argument("the question is empty", "Ask something."));
     }
     if question.len() > MAX_QUESTION {
