@@ -225,7 +225,8 @@ fn own_fields(fields: &Fields<'_>, known: &[&str], room: &mut usize) -> OwnField
 
 fn keep(name: &str, value: &RawValue, own: &mut OwnFields, room: &mut usize) {
     let size = name.len() + value.get().len();
-    if size <= *room {
+    // A name with U+0000 could not be stored; nobody has one.
+    if size <= *room && !name.contains('\0') {
         *room -= size;
         own.0.insert(name.to_owned(), value.get().to_owned());
     }
