@@ -296,6 +296,23 @@ mod tests {
     }
 
     #[test]
+    fn what_a_model_was_told_and_what_ended_it_is_said() {
+        for (field, value, words) in [
+            ("told", json!("search"), "told to search before it answers"),
+            ("told", json!("cite"), "told to cite what its answer rests on"),
+            ("told", json!("empty"), "told that its reply was empty"),
+            ("truncated", json!(true), "was cut off at its output limit"),
+            ("filtered", json!(true), "was ended by the provider's content filter"),
+        ] {
+            let mut detail =
+                json!({"messages": 4, "tool_choice": "auto", "content": "So.", "tool_calls": [], "truncated": false});
+            detail[field] = value;
+            let text = render(&RunRow { status: Status::Ungrounded, ..run() }, &[step("model_call", 1, detail)]);
+            assert!(text.contains(words) && text.contains("outcome   ungrounded\n"), "{text}");
+        }
+    }
+
+    #[test]
     fn steps_that_this_version_does_not_know_are_an_error() {
         for (kind, detail, words) in [
             ("approval", json!({"by": "x"}), "no step of kind \"approval\""),
