@@ -11,11 +11,11 @@ CREATE TABLE runs (
     collection     text,
     model          text NOT NULL,
     status         text NOT NULL
-        CHECK (status IN ('running', 'awaiting_approval', 'answered', 'unknown', 'failed', 'cancelled')),
+        CHECK (status IN ('running', 'awaiting_approval', 'answered', 'unknown', 'ungrounded', 'failed', 'cancelled')),
     answer         text,
     citations      jsonb,
     decision       text CHECK (decision IN ('used_search', 'skipped_search')),
-    outcome        text GENERATED ALWAYS AS (CASE WHEN status IN ('answered', 'unknown') THEN status END) STORED,
+    outcome        text GENERATED ALWAYS AS (CASE WHEN status IN ('answered', 'unknown', 'ungrounded') THEN status END) STORED,
     stop_reason    text,
     searches       integer NOT NULL DEFAULT 0,
     rounds         integer NOT NULL DEFAULT 0,
@@ -30,7 +30,7 @@ CREATE TABLE runs (
     started_at     timestamptz NOT NULL,
     finished_at    timestamptz,
     CONSTRAINT finished CHECK ((status IN ('running', 'awaiting_approval')) = (finished_at IS NULL)),
-    CONSTRAINT complete CHECK (status NOT IN ('answered', 'unknown')
+    CONSTRAINT complete CHECK (status NOT IN ('answered', 'unknown', 'ungrounded')
         OR ((answer IS NOT NULL OR question IS NULL) AND citations IS NOT NULL AND decision IS NOT NULL AND stop_reason IS NOT NULL)),
     CONSTRAINT explained CHECK ((status = 'failed') <= (error IS NOT NULL)),
     CONSTRAINT texts CHECK (CASE WHEN record OPERATOR(pg_catalog.=) 'on'::pg_catalog.text THEN question IS NOT NULL
@@ -50,12 +50,12 @@ COMMENT ON COLUMN runs.record IS 'What was recorded: on (everything) or metadata
 COMMENT ON COLUMN runs.question IS 'What was asked; NULL where no texts are recorded';
 COMMENT ON COLUMN runs.collection IS 'The collection the question was limited to; NULL for all the role could read';
 COMMENT ON COLUMN runs.model IS 'Chat model, as server/model';
-COMMENT ON COLUMN runs.status IS 'running or awaiting_approval; then answered, unknown (the data does not tell), failed or cancelled';
+COMMENT ON COLUMN runs.status IS 'running or awaiting_approval; then answered, unknown (the data does not tell), ungrounded (it cites nothing of the data), failed or cancelled';
 COMMENT ON COLUMN runs.answer IS 'The answer, with its markers; NULL where no texts are recorded';
 COMMENT ON COLUMN runs.citations IS 'Array of {marker, collection, key, chunk, title, link, quote}; the last three are empty where no texts are recorded';
 COMMENT ON COLUMN runs.decision IS 'Whether the model searched: used_search or skipped_search';
-COMMENT ON COLUMN runs.outcome IS 'The status of a run that has an answer: answered, or unknown when the answer is that the data does not tell';
-COMMENT ON COLUMN runs.stop_reason IS 'Why it ended: answered, max_rounds, max_searches, no_new_evidence, empty_reply';
+COMMENT ON COLUMN runs.outcome IS 'The status of a run that has an answer: answered; unknown when the answer is that the data does not tell; ungrounded when it cites nothing, so that nothing of the data supports it';
+COMMENT ON COLUMN runs.stop_reason IS 'Why it ended: answered, max_rounds, max_searches, no_new_evidence, empty_reply, truncated (the model''s limit of output), content_filter (the provider''s)';
 COMMENT ON COLUMN runs.searches IS 'Searches run; 0 until it ends, as are rounds and tokens';
 COMMENT ON COLUMN runs.rounds IS 'Rounds of tool calls';
 COMMENT ON COLUMN runs.input_tokens IS 'Tokens read by the model; 0 where the provider does not say';

@@ -3,6 +3,7 @@
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use std::ffi::CString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 static EMBEDDING_MODEL: GucSetting<Option<CString>> =
     GucSetting::<Option<CString>>::new(Some(c"local/all-MiniLM-L6-v2"));
@@ -29,6 +30,8 @@ pub enum Record {
 
 static RECORD: GucSetting<Record> = GucSetting::<Record>::new(Record::On);
 static SCOPE_SETTINGS: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+static ASK_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(120_000);
+static REQUIRE_GROUNDING: GucSetting<bool> = GucSetting::<bool>::new(true);
 
 static WORKERS: GucSetting<i32> = GucSetting::<i32>::new(1);
 /// Most workers of a database.
@@ -49,6 +52,24 @@ pub fn register() {
         c"Model that decides whether to search and writes the answer, as \"server/model\", where none is named.",
         c"The default, local/extractive, needs no key: it answers with sentences of the passages it found.",
         &CHAT_MODEL,
+        GucContext::Userset,
+        GucFlags::default(),
+    );
+    GucRegistry::define_int_guc(
+        c"rag.ask_timeout",
+        c"Longest time that rag.ask and rag.answer take for one question, all requests to models and all waiting included.",
+        c"A request of the run waits no longer than the rest of it, nor than the option timeout of its server. 0 means no limit.",
+        &ASK_TIMEOUT,
+        0,
+        i32::MAX,
+        GucContext::Userset,
+        GucFlags::UNIT_MS,
+    );
+    GucRegistry::define_bool_guc(
+        c"rag.require_grounding",
+        c"Whether a model that answers without having searched is told to search, and one that cites nothing is told to cite.",
+        c"Each once in a run, and not for greetings and thanks. What cites nothing in the end has the outcome \"ungrounded\", whatever this setting is.",
+        &REQUIRE_GROUNDING,
         GucContext::Userset,
         GucFlags::default(),
     );
@@ -128,6 +149,17 @@ pub fn record() -> Record {
 /// `rag.scope_settings`, as it was set.
 pub fn scope_settings() -> String {
     text(&SCOPE_SETTINGS)
+}
+
+/// `rag.ask_timeout`; `None`: no limit.
+pub fn ask_timeout() -> Option<Duration> {
+    let ms = u64::from(ASK_TIMEOUT.get().unsigned_abs());
+    (ms > 0).then(|| Duration::from_millis(ms))
+}
+
+/// `rag.require_grounding`.
+pub fn require_grounding() -> bool {
+    REQUIRE_GROUNDING.get()
 }
 
 /// `rag.workers`: from 1 to 8.

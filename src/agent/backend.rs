@@ -4,7 +4,7 @@ use super::recorder::{NewRun, Recorder};
 use super::search;
 use crate::error::{Error, Result};
 use crate::pg::role;
-use crate::provider::{self, ModelName};
+use crate::provider::{self, Deadline, ModelName};
 use crate::retrieval::Scope;
 use pgrx::Uuid;
 use ragent_core::agent::{Answer, Call, CallResult, Effect, Input, Run, RunRequest, SearchCall};
@@ -28,13 +28,15 @@ const MAX_QUESTION: usize = 100_000;
 /// Answers a question and records the run, where the transaction may write.
 pub fn answer(question: &str, collection: Option<&str>, chat_model: Option<&str>) -> Result<Finished> {
     check_question(question)?;
+    let _deadline = Deadline::begin(crate::guc::ask_timeout());
     let tools = search::tools(Scope::of(collection))?;
     let model = match chat_model {
         Some(model) => ModelName::parse(model)?,
         None => ModelName::parse(&crate::guc::chat_model())?,
     }
     .to_string();
-    let mut run = Run::new(RunRequest::new(question, &model, tools));
+    let request = RunRequest::new(question, &model, tools);
+    let mut run = Run::new(RunRequest { require_grounding: crate::guc::require_grounding(), ..request });
     let mut recorder = Recorder::begin(NewRun { question, collection, model: &model });
     let answer = drive(&mut run, &mut recorder, collection.is_some())?;
     let (id, latency_ms) = recorder.finish(&answer);
@@ -42,7 +44,7 @@ pub fn answer(question: &str, collection: Option<&str>, chat_model: Option<&str>
 }
 
 fn check_question(question: &str) -> Result<()> {
-    if question.trim().is_empty() {
+    if ragent_core::text::is_blank(question) {
         return Err(Error::bad_argument("the question is empty", "Ask something."));
     }
     if question.len() > MAX_QUESTION {
@@ -59,6 +61,9 @@ fn drive(run: &mut Run, recorder: &mut Recorder<'_>, is_named: bool) -> Result<A
     loop {
         let effect = run.next(input);
         recorder.append(run);
+        if !matches!(effect, Effect::Done(_)) {
+            provider::check_deadline()?;
+        }
         let started = Instant::now();
         input = match effect {
             Effect::Done(answer) => return Ok(answer),

@@ -15,7 +15,7 @@ use crate::registry;
 use pgrx::PgSqlErrorCode;
 use ragent_core::ingest::schedule::{Account, Outlook, RENEW_EVERY, Schedule};
 use ragent_core::ingest::verdict::{Failed, Fault, Verdict, judge};
-use ragent_core::provider::{FailureKind, backoff};
+use ragent_core::provider::{FailureKind, backoff, halves};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -205,7 +205,7 @@ impl Ingest {
         let parts: Vec<Range<usize>> = if job.is_local() {
             (0..n).step_by(LOCAL_CHUNKS).map(|i| i..(i + LOCAL_CHUNKS).min(n)).collect()
         } else {
-            remote::batches(&job.provider, &job.texts())
+            remote::batches(&job.provider, &job.model.model, &job.texts())
         };
         self.waiting.extend(parts.into_iter().map(|range| (number, range)));
         self.jobs.insert(number, job);
@@ -230,13 +230,21 @@ impl Ingest {
 
     /// Sends the requests there is room for, and embeds one part here; whether it did the latter, which takes its time.
     fn send_waiting(&mut self) -> bool {
-        for _ in 0..self.waiting.len() {
+        let mut looks = self.waiting.len();
+        while looks > 0 {
+            looks -= 1;
             let Some((number, range)) = self.waiting.pop_front() else { break };
             // A job that failed meanwhile needs no more answers.
-            let Some(job) = self.jobs.get(&number) else { continue };
+            let Some(job) = self.jobs.get(&number).filter(|job| job.needs(&range)) else { continue };
             if job.is_local() {
                 self.embed_here(number, range);
                 return true;
+            }
+            if let Some([first, second]) = remote::too_many(&job.provider, &job.model.model, &range) {
+                self.waiting.push_front((number, second));
+                self.waiting.push_front((number, first));
+                looks += 2;
+                continue;
             }
             let account = job.account();
             if self.schedule.has_room(&account, self.requests_of(&account), Instant::now()) {
@@ -290,31 +298,44 @@ impl Ingest {
         let Some((number, range)) = self.requests.remove(&tag) else { return };
         let Some(job) = self.jobs.get_mut(&number) else { return };
         let dimensions = Some(job.collection.vectors.embedding.dimensions as usize);
-        let vectors = remote::embeddings(&job.provider, result, range.len(), dimensions);
+        let vectors = remote::embeddings(&job.provider, &job.model.model, result, range.len(), dimensions);
         let received = vectors.and_then(|v| {
-            job.receive(range, v).map_err(|error| Failure { kind: FailureKind::Protocol, retry_after: None, error })
+            job.receive(range.clone(), v).map_err(|error| Failure::of_error(FailureKind::Protocol, error))
         });
         match received {
-            Ok(()) => {
-                let is_complete = job.is_complete();
-                self.schedule.answered(&job.account());
-                if is_complete && let Some(job) = self.take(number) {
-                    self.store(job);
+            Ok(()) => self.schedule.answered(&job.account()),
+            Err(failure) if failure.is_about_the_request() => match halves(&range) {
+                // One of the texts, or that they are so many: it shows when fewer are sent.
+                Some([first, second]) => {
+                    self.waiting.push_front((number, second));
+                    self.waiting.push_front((number, first));
                 }
-            }
+                None => job.refuse(range.start, failure),
+            },
             Err(failure) => {
                 if let Some(job) = self.take(number) {
-                    let Failure { kind, retry_after, error } = failure;
-                    self.failed_job(&job, &Trouble { fault: Fault::Provider(kind), retry_after, error });
+                    self.failed_job(&job, &Trouble::of_failure(failure));
                 }
+                return;
             }
+        }
+        if self.jobs.get(&number).is_some_and(Job::is_complete)
+            && let Some(job) = self.take(number)
+        {
+            self.store(job);
         }
     }
 
     fn store(&mut self, job: Job) {
-        match xact::transaction(|| job.store()) {
-            Ok(()) => self.schedule.stored(job.collection.id),
-            Err(e) => self.failed_job(&job, &Trouble::of_sql(e)),
+        let stored = xact::transaction(|| job.store());
+        let (collection, account) = (job.collection.id, job.account());
+        let (sound, refused) = job.into_rows();
+        match stored {
+            Ok(()) => self.schedule.stored(collection),
+            Err(e) => self.failed(collection, Some(&account), &sound, &Trouble::of_sql(e)),
+        }
+        for (row, failure) in refused {
+            self.failed(collection, Some(&account), &[row], &Trouble::of_failure(failure));
         }
     }
 
@@ -394,6 +415,11 @@ struct Trouble {
 impl Trouble {
     fn new(fault: Fault, error: Error) -> Self {
         Self { fault, retry_after: None, error }
+    }
+
+    fn of_failure(failure: Failure) -> Self {
+        let Failure { kind, retry_after, error, .. } = failure;
+        Self { fault: Fault::Provider(kind), retry_after, error }
     }
 
     /// A transaction failed, by the data of a row or by the state of the database.

@@ -4,13 +4,14 @@ use super::statements::chunks::{NewChunk, SourceRow, Version};
 use super::statements::claim::Entry;
 use super::statements::{chunks, claim, failure, queue};
 use crate::error::{Error, Result};
-use crate::provider::{self, ModelName, Provider};
+use crate::provider::{self, Failure, ModelName, Provider};
 use crate::registry::{self, Collection};
 use pgrx::PgSqlErrorCode;
 use ragent_core::ingest::chunk::{ChunkOptions, chunker};
 use ragent_core::ingest::plan::{self, Action, ChunkPlan, StoredChunk};
 use ragent_core::ingest::recipe::Recipe;
 use ragent_core::ingest::schedule::Account;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -88,6 +89,8 @@ pub struct Job {
     slots: Vec<(usize, usize)>,
     /// Vectors that came, by slot.
     vectors: Vec<Option<Vec<f32>>>,
+    /// Rows with a text that the provider refuses, by their place, and why.
+    refused: BTreeMap<usize, Failure>,
 }
 
 /// The collection of that number, its model, and where that is; `None` when it was dropped.
@@ -207,7 +210,7 @@ impl Input {
             })
             .collect();
         let vectors = vec![None; slots.len()];
-        Ok(Job { collection, model, provider, rows, slots, vectors })
+        Ok(Job { collection, model, provider, rows, slots, vectors, refused: BTreeMap::new() })
     }
 }
 
@@ -256,14 +259,39 @@ impl Job {
         Ok(())
     }
 
-    /// Whether every text has its vector.
+    /// The provider refuses a text that it was sent alone: the text's row is to blame, and no other.
+    pub fn refuse(&mut self, text: usize, failure: Failure) {
+        self.refused.entry(self.slots[text].0).or_insert(failure);
+    }
+
+    /// Whether a vector for one of these texts is of use.
+    pub fn needs(&self, texts: &Range<usize>) -> bool {
+        self.slots[texts.clone()].iter().any(|(row, _)| !self.refused.contains_key(row))
+    }
+
+    /// Whether every text has its vector, but for those of rows that are refused.
     pub fn is_complete(&self) -> bool {
-        self.vectors.iter().all(Option::is_some)
+        let mut open = self.vectors.iter().zip(&self.slots).filter(|(vector, _)| vector.is_none());
+        open.all(|(_, (row, _))| self.refused.contains_key(row))
+    }
+
+    /// Its rows: those that are not refused, and those that are, with the reason.
+    pub fn into_rows(mut self) -> (Vec<JobRow>, Vec<(JobRow, Failure)>) {
+        let (mut sound, mut refused) = (Vec::new(), Vec::new());
+        for (place, row) in self.rows.into_iter().enumerate() {
+            match self.refused.remove(&place) {
+                Some(failure) => refused.push((row, failure)),
+                None => sound.push(row),
+            }
+        }
+        (sound, refused)
     }
 
     /// Stores what it found and takes its entries off the queue. Runs in a transaction.
     pub fn store(&self) {
-        let ids = ids(&self.rows);
+        let is_sound = |place: &usize| !self.refused.contains_key(place);
+        let sound: Vec<(usize, &JobRow)> = self.rows.iter().enumerate().filter(|(place, _)| is_sound(place)).collect();
+        let ids: Vec<i64> = sound.iter().flat_map(|(_, row)| row.ids.iter().copied()).collect();
         // Dropped, or altered so that its keys are others, meanwhile: its entries are read anew.
         let is_same = |c: &Rc<Collection>| {
             c.check().is_ok()
@@ -275,7 +303,7 @@ impl Job {
         // What this worker has no claim of any more, somebody else has read since, or will.
         let held = claim::finish(c.id, &ids);
         let is_held = |row: &JobRow| row.ids.iter().all(|id| held.contains(id));
-        let rows: Vec<(usize, &JobRow)> = self.rows.iter().enumerate().filter(|(_, row)| is_held(row)).collect();
+        let rows: Vec<(usize, &JobRow)> = sound.into_iter().filter(|(_, row)| is_held(row)).collect();
         let keys: Vec<String> = rows.iter().map(|(_, row)| row.key.clone()).collect();
         let keep: Vec<i32> = rows.iter().map(|(_, row)| row.chunks.len() as i32).collect();
         let versions: Vec<(String, Version)> =

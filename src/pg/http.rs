@@ -25,9 +25,12 @@ pub struct Request {
     pub timeout: Duration,
     /// For connecting, TLS included.
     pub connect_timeout: Duration,
-    /// A longer response body is refused, unread.
+    /// A longer response body is refused, unread; of an error's body no more than [`MAX_ERROR_BODY`] is read.
     pub max_response_bytes: usize,
 }
+
+/// So much of the body is read of a response whose status is no success, in bytes.
+pub const MAX_ERROR_BODY: usize = 64 << 10;
 
 /// What came back.
 #[derive(Debug)]
@@ -46,7 +49,10 @@ pub enum HttpError {
     /// No connection: name look-up, refused, TLS.
     #[error("could not connect: {0}")]
     Connect(String),
-    /// Timeout of the whole exchange or of connecting, in seconds.
+    /// Timeout of connecting, in seconds.
+    #[error("no connection within {0} s")]
+    ConnectTimeout(f64),
+    /// Timeout of the whole exchange, in seconds.
     #[error("no answer within {0} s")]
     Timeout(f64),
     /// Body longer than the cap, in bytes.
@@ -55,12 +61,22 @@ pub enum HttpError {
     /// The server answered with a redirect; these are refused, since they could carry the key elsewhere.
     #[error("the server answered with a redirect (status {0}), which is refused")]
     Redirect(u16),
-    /// The connection broke before the response was complete.
+    /// The connection broke before a byte of the response came.
+    #[error("the connection broke before an answer came: {0}")]
+    Unanswered(String),
+    /// The connection broke within the response.
     #[error("the connection broke: {0}")]
     Broken(String),
     /// The request could not be sent at all.
     #[error("{0}")]
     Request(String),
+}
+
+impl HttpError {
+    /// Whether the connection failed before a byte was answered, so that the request may be sent again.
+    pub fn is_unanswered(&self) -> bool {
+        matches!(self, HttpError::Connect(_) | HttpError::ConnectTimeout(_) | HttpError::Unanswered(_))
+    }
 }
 
 /// A set of requests under way together, each with a tag of the caller's.
@@ -96,11 +112,6 @@ impl InFlight {
             bell.ring();
         });
         Ok(())
-    }
-
-    /// How many requests are under way.
-    pub fn len(&self) -> usize {
-        self.aborts.len()
     }
 
     /// A finished request, if there is one now.
@@ -170,7 +181,9 @@ async fn exchange(client: reqwest::Client, request: Request) -> Result<Response,
     let started = Instant::now();
     let (timeout, connect_timeout) = (request.timeout, request.connect_timeout);
     match tokio::time::timeout(timeout, send(client, request)).await {
-        Ok(Err(HttpError::Timeout(_))) => Err(HttpError::Timeout(started.elapsed().min(connect_timeout).as_secs_f64())),
+        Ok(Err(HttpError::ConnectTimeout(_))) => {
+            Err(HttpError::ConnectTimeout(started.elapsed().min(connect_timeout).as_secs_f64()))
+        }
         Ok(result) => result,
         Err(_) => Err(HttpError::Timeout(timeout.as_secs_f64())),
     }
@@ -185,18 +198,29 @@ async fn send(client: reqwest::Client, request: Request) -> Result<Response, Htt
         value.set_sensitive(true);
         builder = builder.header(*name, value);
     }
-    let mut response = builder.body(request.body).send().await.map_err(failure)?;
+    let mut response = builder.body(request.body).send().await.map_err(|e| failure(&e, false))?;
     let status = response.status();
     if status.is_redirection() {
         return Err(HttpError::Redirect(status.as_u16()));
     }
     let retry_after = response.headers().get("retry-after").and_then(|v| v.to_str().ok()).map(str::to_owned);
+    if !status.is_success() {
+        let mut body = Vec::new();
+        // An error is an error also when its body breaks off.
+        while let Ok(Some(piece)) = response.chunk().await {
+            body.extend_from_slice(&piece[..piece.len().min(MAX_ERROR_BODY - body.len())]);
+            if body.len() == MAX_ERROR_BODY {
+                break;
+            }
+        }
+        return Ok(Response { status: status.as_u16(), retry_after, body });
+    }
     let limit = request.max_response_bytes;
     if response.content_length().is_some_and(|n| n > limit as u64) {
         return Err(HttpError::TooLarge(limit));
     }
     let mut body = Vec::new();
-    while let Some(piece) = response.chunk().await.map_err(failure)? {
+    while let Some(piece) = response.chunk().await.map_err(|e| failure(&e, true))? {
         if body.len() + piece.len() > limit {
             return Err(HttpError::TooLarge(limit));
         }
@@ -205,15 +229,18 @@ async fn send(client: reqwest::Client, request: Request) -> Result<Response, Htt
     Ok(Response { status: status.as_u16(), retry_after, body })
 }
 
-fn failure(e: reqwest::Error) -> HttpError {
+fn failure(e: &reqwest::Error, is_answered: bool) -> HttpError {
     if e.is_timeout() {
-        HttpError::Timeout(0.0)
+        // The only timeout that the client itself has.
+        HttpError::ConnectTimeout(0.0)
     } else if e.is_connect() {
-        HttpError::Connect(causes(&e))
+        HttpError::Connect(causes(e))
     } else if e.is_builder() {
-        HttpError::Request(causes(&e))
+        HttpError::Request(causes(e))
+    } else if is_answered {
+        HttpError::Broken(causes(e))
     } else {
-        HttpError::Broken(causes(&e))
+        HttpError::Unanswered(causes(e))
     }
 }
 

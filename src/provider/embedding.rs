@@ -7,6 +7,7 @@ use crate::pg::vector::MAX_DIMENSIONS;
 use pgrx::{PgSqlErrorCode, pg_sys};
 use ragent_core::ingest::chunk::approximate_tokens;
 use ragent_core::provider::Transport;
+use ragent_core::text::is_blank;
 
 /// What an embedding model is like, as far as it is known without asking it for vectors.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -56,7 +57,7 @@ pub fn of_inputs(inputs: &[Option<String>], model: Option<&str>) -> Result<Vec<O
         None => ModelName::parse(&crate::guc::embedding_model())?,
     };
     let texts: Vec<&str> = inputs.iter().flatten().map(String::as_str).collect();
-    if texts.iter().any(|t| t.trim().is_empty()) {
+    if texts.iter().any(|t| is_blank(t)) {
         return Err(Error::bad_argument(
             "cannot embed an empty text",
             "Leave empty texts out, or pass NULL for a NULL result.",

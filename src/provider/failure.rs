@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::pg::http::HttpError;
 use crate::pg::spi::quote;
 use pgrx::PgSqlErrorCode;
-use ragent_core::provider::{FailureKind, InvalidModelName, redact};
+use ragent_core::provider::{FailureKind, InvalidModelName, ReplyError, classify_words, may_send_again, redact};
 use std::time::Duration;
 
 /// Why a request gave nothing, and what that means for trying again.
@@ -15,6 +15,8 @@ pub struct Failure {
     pub kind: FailureKind,
     /// The pause the provider asked for.
     pub retry_after: Option<Duration>,
+    /// Whether the same request may be sent again while somebody waits.
+    pub again: bool,
     /// For people; free of secrets.
     pub error: Error,
 }
@@ -30,11 +32,22 @@ impl Failure {
     ) -> Self {
         let (code, hint) = status_advice(provider, kind);
         let message = format!("server \"{}\" answered with status {status}: {words}", provider.name);
-        Self { kind, retry_after, error: without_key(provider, Error::new(code, message, hint)) }
+        let error = without_key(provider, Error::new(code, message, hint));
+        Self { kind, retry_after, again: may_send_again(status), error }
     }
 
-    /// A reply with a success status that cannot be used.
-    pub fn of_reply(provider: &Provider, why: &str) -> Self {
+    /// A reply with a success status that is an error, or cannot be used.
+    pub fn of_reply(provider: &Provider, why: &ReplyError, retry_after: Option<Duration>) -> Self {
+        match why {
+            ReplyError::Reported { status: Some(status), words } => {
+                Self::of_status(provider, *status, classify_words(*status, words), words, retry_after)
+            }
+            _ => Self::unusable(provider, &why.to_string()),
+        }
+    }
+
+    /// A reply that cannot be used.
+    pub fn unusable(provider: &Provider, why: &str) -> Self {
         let error = Error::new(
             PgSqlErrorCode::ERRCODE_PROTOCOL_VIOLATION,
             format!("server \"{}\" sent a reply that cannot be used: {why}", provider.name),
@@ -43,14 +56,25 @@ impl Failure {
                 provider.wire.description()
             ),
         );
-        Self { kind: FailureKind::Protocol, retry_after: None, error: without_key(provider, error) }
+        Self::of_error(FailureKind::Protocol, without_key(provider, error))
+    }
+
+    /// An error that another attempt now would meet again.
+    pub fn of_error(kind: FailureKind, error: Error) -> Self {
+        Self { kind, retry_after: None, again: false, error }
+    }
+
+    /// Whether the provider refuses this request as it stands, so that a part of it may be to blame.
+    pub fn is_about_the_request(&self) -> bool {
+        matches!(self.kind, FailureKind::BadRequest | FailureKind::TooLarge)
     }
 
     /// No complete reply.
     pub fn of_http(provider: &Provider, e: &HttpError) -> Self {
         let (kind, code, hint) = http_advice(e);
         let message = format!("request to server \"{}\" failed: {e}", provider.name);
-        Self { kind, retry_after: None, error: without_key(provider, Error::new(code, message, hint)) }
+        let error = without_key(provider, Error::new(code, message, hint));
+        Self { again: e.is_unanswered(), ..Self::of_error(kind, error) }
     }
 }
 
@@ -78,7 +102,9 @@ fn status_advice(provider: &Provider, kind: FailureKind) -> (PgSqlErrorCode, Str
         ),
         FailureKind::TooLarge => (
             PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED,
-            format!("Lower max_batch_items or max_batch_tokens of server {name}, or the collection's chunk_tokens."),
+            format!(
+                "The model takes less text than that at a time. Lower max_batch_items or max_batch_tokens of server {name} or the collection's chunk_tokens; for a question, ask a model that reads more."
+            ),
         ),
         FailureKind::Unavailable => (
             PgSqlErrorCode::ERRCODE_PROTOCOL_VIOLATION,
@@ -102,12 +128,12 @@ fn http_advice(e: &HttpError) -> (FailureKind, PgSqlErrorCode, &'static str) {
             PgSqlErrorCode::ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION,
             "Check that the provider runs and that its base_url is right, as seen from the database server.",
         ),
-        HttpError::Timeout(_) => (
+        HttpError::Timeout(_) | HttpError::ConnectTimeout(_) => (
             FailureKind::Unavailable,
             PgSqlErrorCode::ERRCODE_CONNECTION_FAILURE,
             "Try again, or raise the server's options timeout or connect_timeout (seconds).",
         ),
-        HttpError::Broken(_) => (
+        HttpError::Broken(_) | HttpError::Unanswered(_) => (
             FailureKind::Unavailable,
             PgSqlErrorCode::ERRCODE_CONNECTION_FAILURE,
             "The provider or something between closed the connection. Try again.",

@@ -8,6 +8,7 @@
 #[allow(clippy::result_large_err)]
 mod api;
 mod chat;
+mod deadline;
 mod embedding;
 mod failure;
 pub mod local;
@@ -17,6 +18,7 @@ mod server;
 pub mod statements;
 
 pub use chat::chat;
+pub use deadline::{Deadline, check as check_deadline};
 pub use embedding::{EmbeddingModelFacts, TokenCounter, embed, embedding_model_facts, token_counter, wrong_dimensions};
 pub use failure::Failure;
 pub use ragent_core::provider::ModelName;

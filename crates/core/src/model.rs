@@ -3,7 +3,12 @@
 //! A wire format writes a [`ChatRequest`] and reads a [`ChatReply`]; the keyless model answers one directly. All types can be
 //! stored and read back with serde.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
+
+/// Most tool calls of one message that are looked at; a model that writes more is not answered on the rest.
+pub const MAX_CALLS: usize = 64;
 
 /// One message of a conversation with a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -19,6 +24,9 @@ pub enum Message {
         content: Option<String>,
         /// Tools it asked for, in its order.
         tool_calls: Vec<ToolCall>,
+        /// What else its provider wrote, for that provider.
+        #[serde(default, skip_serializing_if = "OwnFields::is_empty")]
+        own: OwnFields,
     },
     /// The result of one tool call.
     Tool {
@@ -29,8 +37,21 @@ pub enum Message {
     },
 }
 
+/// Fields that only the provider knows which wrote them: by name, each value as the JSON text it came as. Some providers want
+/// them back (signatures of thoughts, reasoning).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct OwnFields(pub BTreeMap<String, String>);
+
+impl OwnFields {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 /// A tool call as the model wrote it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ToolCall {
     /// Identifier that the tool's message must repeat.
     pub id: String,
@@ -38,6 +59,35 @@ pub struct ToolCall {
     pub name: String,
     /// Raw JSON text, unchecked: models do write broken JSON.
     pub arguments: String,
+    /// What else the provider wrote beside them.
+    #[serde(default, skip_serializing_if = "OwnFields::is_empty")]
+    pub own: OwnFields,
+    /// What else it wrote beside name and arguments, where those stand in an object of their own.
+    #[serde(default, skip_serializing_if = "OwnFields::is_empty")]
+    pub function_own: OwnFields,
+}
+
+impl Message {
+    /// Takes out what only the provider knows that wrote it.
+    pub fn forget_own_fields(&mut self) {
+        if let Message::Assistant { tool_calls, own, .. } = self {
+            *own = OwnFields::default();
+            for call in tool_calls {
+                call.own = OwnFields::default();
+                call.function_own = OwnFields::default();
+            }
+        }
+    }
+
+    /// Whether it has fields that only the provider knows that wrote it.
+    pub fn has_own_fields(&self) -> bool {
+        match self {
+            Message::Assistant { tool_calls, own, .. } => {
+                !own.is_empty() || tool_calls.iter().any(|c| !c.own.is_empty() || !c.function_own.is_empty())
+            }
+            _ => false,
+        }
+    }
 }
 
 /// A tool the model may call.
@@ -79,12 +129,32 @@ pub struct ChatRequest {
 pub struct ChatReply {
     /// Text, if any.
     pub content: Option<String>,
-    /// Tools it asks for.
+    /// Tools it asks for, at most [`MAX_CALLS`].
     pub tool_calls: Vec<ToolCall>,
+    /// How many more calls there were.
+    #[serde(default)]
+    pub dropped_calls: usize,
+    /// What else the provider wrote in the message.
+    #[serde(default)]
+    pub own: OwnFields,
     /// What it cost.
     pub usage: Usage,
-    /// True when the reply was cut at the output limit.
-    pub truncated: bool,
+    /// How it ended.
+    #[serde(default)]
+    pub finish: Finish,
+}
+
+/// How a reply ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finish {
+    /// The model had said what it wanted to.
+    #[default]
+    Complete,
+    /// It was cut at a limit of length.
+    Truncated,
+    /// The provider's content filter ended it.
+    Filtered,
 }
 
 impl ChatReply {
@@ -129,11 +199,12 @@ mod tests {
     #[test]
     fn a_reply_loses_its_nul_characters_and_nothing_else() {
         for (text, clean) in [("", ""), ("a", "a"), ("\0", ""), ("a\0b\0", "ab"), ("\\u0000", "\\u0000")] {
-            let call = ToolCall { id: text.into(), name: text.into(), arguments: text.into() };
+            let call = ToolCall { id: text.into(), name: text.into(), arguments: text.into(), ..ToolCall::default() };
             let reply = ChatReply { content: Some(text.into()), tool_calls: vec![call], ..ChatReply::default() };
             let reply = reply.without_nul();
             assert_eq!(reply.content.as_deref(), Some(clean));
-            let call = ToolCall { id: clean.into(), name: clean.into(), arguments: clean.into() };
+            let call =
+                ToolCall { id: clean.into(), name: clean.into(), arguments: clean.into(), ..ToolCall::default() };
             assert_eq!(reply.tool_calls, [call]);
         }
     }

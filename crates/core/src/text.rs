@@ -294,6 +294,22 @@ pub fn one_line(text: &str, max: usize) -> String {
     shorten(&head.split_whitespace().collect::<Vec<_>>().join(" "), max)
 }
 
+/// Whether a text has nothing to see in it: white space, control characters, and those that only shape the text around them
+/// (zero-width blanks, marks of byte order and direction). Providers refuse such texts.
+///
+/// ```
+/// use ragent_core::text::is_blank;
+/// assert!(is_blank(" \u{200b}\u{feff}\n") && !is_blank("-"));
+/// ```
+pub fn is_blank(text: &str) -> bool {
+    text.chars().all(|c| {
+        c.is_whitespace()
+            || c.is_control()
+            || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{feff}'
+                | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{fff9}'..='\u{fffb}')
+    })
+}
+
 /// A number with its noun: "1 round", "2 rounds".
 pub fn counted(n: i64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })

@@ -1,6 +1,6 @@
 //! A run, printed for a person: what `rag.trace` returns.
 
-use crate::agent::{AnswerDetail, Citation, Detail, ModelCallDetail, Status, Step};
+use crate::agent::{AnswerDetail, Citation, Detail, ModelCallDetail, Status, Step, Told};
 use crate::model::{ToolChoice, Usage};
 use crate::text::{counted, one_line};
 
@@ -81,7 +81,9 @@ fn header(out: &mut String, run: &RunRow) {
     let outcome = match run.status {
         Status::Running => "not finished",
         Status::AwaitingApproval => "waiting for approval",
-        Status::Answered | Status::Unknown | Status::Failed | Status::Cancelled => run.status.as_str(),
+        Status::Answered | Status::Unknown | Status::Ungrounded | Status::Failed | Status::Cancelled => {
+            run.status.as_str()
+        }
     };
     let words = [run.decision.as_deref(), run.stop_reason.as_deref().filter(|reason| *reason != outcome)];
     let words = words.into_iter().flatten().map(|word| one_line(word, SHORT));
@@ -136,7 +138,13 @@ fn render_step(out: &mut String, number: usize, step: &Step, has_texts: bool) {
 fn model_call(detail: &ModelCallDetail, has_texts: bool, say: &mut impl FnMut(String)) {
     let by = detail.model.as_deref().map(|model| format!("{} ", one_line(model, SHORT))).unwrap_or_default();
     let choice = if detail.tool_choice == ToolChoice::None { ", tools forbidden" } else { "" };
-    say(format!("{by}read {}{choice}", counted(detail.messages as i64, "message", "messages")));
+    let told = match detail.told {
+        None => "",
+        Some(Told::Empty) => ", told that its reply was empty",
+        Some(Told::Search) => ", told to search before it answers",
+        Some(Told::Cite) => ", told to cite what its answer rests on",
+    };
+    say(format!("{by}read {}{choice}{told}", counted(detail.messages as i64, "message", "messages")));
     let content = detail.content.as_deref().filter(|text| !text.trim().is_empty());
     if let Some(content) = content {
         say(format!("said {}", quoted(content)));
@@ -157,6 +165,9 @@ fn model_call(detail: &ModelCallDetail, has_texts: bool, say: &mut impl FnMut(St
     }
     if detail.truncated {
         say("was cut off at its output limit".into());
+    }
+    if detail.filtered {
+        say("was ended by the provider's content filter".into());
     }
 }
 
@@ -336,6 +347,23 @@ mod tests {
         ] {
             let text = render(&RunRow { status, ..run() }, &[]);
             assert!(text.contains(&format!("outcome   {words}\n")), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_a_model_was_told_and_what_ended_it_is_said() {
+        for (field, value, words) in [
+            ("told", json!("search"), "told to search before it answers"),
+            ("told", json!("cite"), "told to cite what its answer rests on"),
+            ("told", json!("empty"), "told that its reply was empty"),
+            ("truncated", json!(true), "was cut off at its output limit"),
+            ("filtered", json!(true), "was ended by the provider's content filter"),
+        ] {
+            let mut detail =
+                json!({"messages": 4, "tool_choice": "auto", "content": "So.", "tool_calls": [], "truncated": false});
+            detail[field] = value;
+            let text = render(&RunRow { status: Status::Ungrounded, ..run() }, &[step("model_call", 1, detail)]);
+            assert!(text.contains(words) && text.contains("outcome   ungrounded\n"), "{text}");
         }
     }
 

@@ -26,6 +26,8 @@ pub struct Answer {
     pub usage: Usage,
     /// Markers taken out of the text because they name nothing that was retrieved in this run.
     pub removed_markers: u32,
+    /// Whether the question was a greeting or the like, which no data answers.
+    pub small_talk: bool,
 }
 
 impl Answer {
@@ -44,9 +46,20 @@ impl Answer {
             .expect("citations can be written as JSON")
     }
 
-    /// The text and, where something is cited, a list of the sources, one a line, as `rag.ask` returns it.
+    /// The text and, where something is cited, a list of the sources, one a line, as `rag.ask` returns it. An answer that does not
+    /// rest on the data, or that is not whole, says so.
     pub fn with_sources(&self) -> String {
         let mut text = self.text.clone();
+        let is_our_own = [CUT_OFF, FILTERED].contains(&self.text.as_str());
+        let notes = [
+            (self.stop_reason == StopReason::Truncated).then_some(NOTE_CUT_OFF),
+            (self.stop_reason == StopReason::ContentFilter).then_some(NOTE_FILTERED),
+            (self.outcome == Outcome::Ungrounded && !self.small_talk).then_some(NOTE_UNGROUNDED),
+        ];
+        for note in notes.into_iter().flatten().filter(|_| !is_our_own) {
+            text.push_str("\n\n");
+            text.push_str(note);
+        }
         for (i, citation) in self.citations.iter().enumerate() {
             text.push_str(if i == 0 { "\n\nSources:\n" } else { "\n" });
             text.push_str(&citation.source());
@@ -54,6 +67,14 @@ impl Answer {
         text
     }
 }
+
+/// The answer of a model whose reply was cut before it began.
+pub(super) const CUT_OFF: &str = "There is no answer: the model reached its limit of output before it began one.";
+/// The answer of a model whose reply the provider's filter took away.
+pub(super) const FILTERED: &str = "There is no answer: the provider's content filter withheld it.";
+const NOTE_CUT_OFF: &str = "Note: this answer is cut off at the model's limit of output.";
+const NOTE_FILTERED: &str = "Note: the provider's content filter ended this answer.";
+const NOTE_UNGROUNDED: &str = "Note: this answer cites nothing of the data, so nothing of the data supports it.";
 
 /// Whether the model searched before it answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -79,10 +100,12 @@ impl Decision {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// The text answers the question.
+    /// The text answers the question from the data: it cites what was found.
     Answered,
     /// The text says that the data does not tell.
     Unknown,
+    /// The text cites nothing, so nothing of the data supports it: a greeting, or what a model made up.
+    Ungrounded,
 }
 
 impl Outcome {
@@ -91,6 +114,7 @@ impl Outcome {
         match self {
             Outcome::Answered => "answered",
             Outcome::Unknown => "unknown",
+            Outcome::Ungrounded => "ungrounded",
         }
     }
 }
@@ -109,6 +133,10 @@ pub enum StopReason {
     NoNewEvidence,
     /// The model's reply was empty, twice.
     EmptyReply,
+    /// The model's answer was cut at a limit of length.
+    Truncated,
+    /// The provider's content filter ended the model's answer.
+    ContentFilter,
 }
 
 impl StopReason {
@@ -120,6 +148,8 @@ impl StopReason {
             StopReason::MaxSearches => "max_searches",
             StopReason::NoNewEvidence => "no_new_evidence",
             StopReason::EmptyReply => "empty_reply",
+            StopReason::Truncated => "truncated",
+            StopReason::ContentFilter => "content_filter",
         }
     }
 }
@@ -136,6 +166,8 @@ pub enum Status {
     Answered,
     /// It is over, and the data does not tell.
     Unknown,
+    /// It is over, and nothing of the data supports what was said.
+    Ungrounded,
     /// An error ended it.
     Failed,
     /// A person ended it.
@@ -143,11 +175,12 @@ pub enum Status {
 }
 
 impl Status {
-    const ALL: [Status; 6] = [
+    const ALL: [Status; 7] = [
         Status::Running,
         Status::AwaitingApproval,
         Status::Answered,
         Status::Unknown,
+        Status::Ungrounded,
         Status::Failed,
         Status::Cancelled,
     ];
@@ -159,6 +192,7 @@ impl Status {
             Status::AwaitingApproval => "awaiting_approval",
             Status::Answered => "answered",
             Status::Unknown => "unknown",
+            Status::Ungrounded => "ungrounded",
             Status::Failed => "failed",
             Status::Cancelled => "cancelled",
         }
@@ -175,6 +209,7 @@ impl From<Outcome> for Status {
         match outcome {
             Outcome::Answered => Status::Answered,
             Outcome::Unknown => Status::Unknown,
+            Outcome::Ungrounded => Status::Ungrounded,
         }
     }
 }
@@ -205,7 +240,25 @@ mod tests {
             rounds: 1,
             usage: Usage::default(),
             removed_markers: 0,
+            small_talk: false,
         }
+    }
+
+    #[test]
+    fn an_answer_without_support_or_end_says_so() {
+        let said = |change: fn(&mut Answer)| {
+            let mut answer = answer(&[]);
+            change(&mut answer);
+            answer.with_sources()
+        };
+        assert_eq!(said(|a| a.outcome = Outcome::Ungrounded), format!("So it is.\n\n{NOTE_UNGROUNDED}"));
+        assert_eq!(said(|a| (a.outcome, a.small_talk) = (Outcome::Ungrounded, true)), "So it is.");
+        assert_eq!(said(|a| a.outcome = Outcome::Unknown), "So it is.");
+        assert_eq!(said(|a| a.stop_reason = StopReason::Truncated), format!("So it is.\n\n{NOTE_CUT_OFF}"));
+        let cut = said(|a| {
+            (a.stop_reason, a.outcome, a.text) = (StopReason::Truncated, Outcome::Ungrounded, CUT_OFF.into());
+        });
+        assert_eq!(cut, CUT_OFF);
     }
 
     #[test]

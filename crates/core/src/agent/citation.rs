@@ -49,6 +49,9 @@ impl Citation {
 
 /// Longest quote, in characters.
 const MAX_QUOTE: usize = 300;
+/// So much of a claim and of a passage is compared to find a quote, in bytes: their words are weighed against each other.
+const MAX_CLAIM: usize = 2_000;
+const MAX_CONTENT: usize = 20_000;
 /// Most markers of an answer that are checked; those behind are taken out.
 const MAX_MARKERS: usize = 2_000;
 
@@ -133,6 +136,8 @@ impl<'a> Claims<'a> {
             i -= 1;
         }
         let sentence = self.sentences.get(i).cloned().unwrap_or(0..0);
+        let start = sentence.start;
+        let sentence = start..start + self.text[sentence].floor_char_boundary(MAX_CLAIM);
         parts_without_markers(&sentence, self.markers).map(|part| &self.text[part]).collect()
     }
 
@@ -168,6 +173,7 @@ fn parts_without_markers<'m>(
 /// are in the content, with neighbours as long as they add shared words; at most 300 characters, verbatim. The beginning of
 /// the content when nothing is shared (an answer in another language).
 pub(super) fn quote<'a>(content: &'a str, claim: &str) -> &'a str {
+    let content = &content[..content.floor_char_boundary(MAX_CONTENT)];
     let sentences = sentences(content);
     let stems: Vec<HashSet<String>> =
         sentences.iter().map(|s| terms(&content[s.clone()]).into_iter().collect()).collect();
@@ -327,6 +333,16 @@ mod tests {
             assert_eq!(verified.citations.len(), 1);
             assert_eq!(verified.removed as usize, marker::find(&text).len() - MAX_MARKERS);
         }
+    }
+
+    #[test]
+    fn a_claim_and_passages_of_many_words_take_no_square_of_time() {
+        let words: String = (0..20_000).map(|i| format!("word{i} ")).collect();
+        let sentences: String = (0..20_000).map(|i| format!("Word{i} is it. ")).collect();
+        let contents = [sentences.as_str(); 20].map(str::to_owned);
+        let contents: Vec<&str> = contents.iter().map(String::as_str).collect();
+        let verified = verify(&format!("{words}[1][2][3][4][5][6][7][8]."), &evidence(&contents));
+        assert!(!verified.citations.is_empty());
     }
 
     #[test]

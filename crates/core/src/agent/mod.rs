@@ -41,6 +41,9 @@
 //! - A passage has one number in the whole run and is shown once.
 //! - The last model call forbids tools; a model that calls them all the same is not listened to.
 //! - An answer's markers are checked: what names no passage of this run is taken out and counted.
+//! - An answer that cites nothing is [`Outcome::Ungrounded`], whatever it says. A model that answers without having searched is
+//!   told to search, and one that cites nothing to cite, once each ([`RunRequest::require_grounding`]).
+//! - Thoughts are no part of an answer, and a call that a model wrote as text is a call.
 //!
 //! What comes next is decided by a file of [`strategies`]; what a tool offers, reads and reports by a file of [`tools`].
 
@@ -56,6 +59,8 @@ mod step;
 pub mod strategies;
 #[cfg(test)]
 mod tests;
+mod text_call;
+mod thoughts;
 pub mod tools;
 mod unknown;
 
@@ -65,7 +70,7 @@ pub use io::{Effect, Input, ModelCall};
 pub use limits::Limits;
 pub use request::RunRequest;
 pub use run::{RestoreError, Run};
-pub use step::{AnswerDetail, Detail, DetailError, ModelCallDetail, Step, ToolCallDetail};
+pub use step::{AnswerDetail, Detail, DetailError, ModelCallDetail, Step, Told, ToolCallDetail};
 pub use strategies::Strategy;
 pub use tools::{
     Call, CallResult, Hit, HitDetail, SearchCall, SearchDetail, SearchResult, SearchTool, Tool, ToolDetail,

@@ -25,10 +25,13 @@ pub struct RunRequest {
     pub decision_model: Option<String>,
     /// Who decides what comes next.
     pub strategy: Strategy,
+    /// Whether a model that answers without having searched is told to search, and one that cites nothing to cite; once each, and
+    /// not where the question is a greeting or the like.
+    pub require_grounding: bool,
 }
 
 impl RunRequest {
-    /// A request with the default limits and strategy, and nothing optional.
+    /// A request with the default limits and strategy, grounding required, and nothing optional.
     pub fn new(question: &str, chat_model: &str, tools: Vec<Tool>) -> RunRequest {
         RunRequest {
             question: question.to_owned(),
@@ -39,6 +42,7 @@ impl RunRequest {
             chat_model: chat_model.to_owned(),
             decision_model: None,
             strategy: Strategy::default(),
+            require_grounding: true,
         }
     }
 }

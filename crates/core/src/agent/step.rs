@@ -42,6 +42,9 @@ pub struct ModelCallDetail {
     pub messages: usize,
     /// Whether it was allowed to call tools.
     pub tool_choice: ToolChoice,
+    /// What it had been told, where its reply before was no good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told: Option<Told>,
     /// What it said, without its thoughts.
     pub content: Option<String>,
     /// What it called.
@@ -51,6 +54,21 @@ pub struct ModelCallDetail {
     pub tool_calls_dropped: Option<usize>,
     /// Whether what it said was cut off, at the provider's limit or at [`super::Limits::max_answer_chars`].
     pub truncated: bool,
+    /// Whether the provider's content filter ended what it said.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub filtered: bool,
+}
+
+/// What a model is told whose reply is no good; each once in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Told {
+    /// That its reply was empty.
+    Empty,
+    /// To search before it answers.
+    Search,
+    /// To cite what its answer rests on.
+    Cite,
 }
 
 /// A tool call as a model wrote it.

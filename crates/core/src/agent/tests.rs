@@ -2,10 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::run::MAX_CALLS;
 use super::*;
-use crate::model::{ChatReply, ChatRequest, Message, ToolCall, ToolChoice, Usage};
-use crate::prompt::instructions::{DONT_KNOW, NO_MORE_SEARCHES, NUDGE};
+use crate::model::{ChatReply, ChatRequest, Finish, MAX_CALLS, Message, OwnFields, ToolCall, ToolChoice, Usage};
+use crate::prompt::instructions::{CITE, DONT_KNOW, NO_MORE_SEARCHES, NUDGE, SEARCH_FIRST};
 use crate::prompt::passages::{Passage, ToolMessage, parse};
 
 /// A driver with a scripted model and a scripted search, which checks what must hold after every step.
@@ -108,7 +107,7 @@ impl Driver<'_> {
                     assert!(!answer.text.trim().is_empty());
                     assert_eq!(answer.searches as usize, searched.len());
                     assert!(answer.rounds <= limits.max_rounds);
-                    assert!(requests.len() <= limits.max_rounds as usize + 3, "{} model calls", requests.len());
+                    assert!(requests.len() <= limits.max_rounds as usize + 4, "{} model calls", requests.len());
                     assert_eq!(run.next(Input::Start), Effect::Done(answer.clone()));
                     assert_eq!(run.state(), None, "a run that is over has no state");
                     assert_eq!(steps.last().unwrap().detail.kind(), "answer");
@@ -151,6 +150,11 @@ fn question() -> RunRequest {
     RunRequest::new("How does it work?", "server/chat", tools())
 }
 
+/// The question of one who does not insist on an answer from the data.
+fn freely() -> RunRequest {
+    RunRequest { require_grounding: false, ..question() }
+}
+
 fn say(text: &str) -> ChatReply {
     ChatReply {
         content: Some(text.into()),
@@ -160,7 +164,7 @@ fn say(text: &str) -> ChatReply {
 }
 
 fn call(id: &str, name: &str, arguments: &str) -> ToolCall {
-    ToolCall { id: id.into(), name: name.into(), arguments: arguments.into() }
+    ToolCall { id: id.into(), name: name.into(), arguments: arguments.into(), ..ToolCall::default() }
 }
 
 fn ask(queries: &[&str]) -> ChatReply {
@@ -208,9 +212,9 @@ fn script(replies: Vec<ChatReply>) -> impl FnMut(usize, &ChatRequest) -> ChatRep
 
 #[test]
 fn a_model_that_answers_at_once_skips_search() {
-    let run = run(question(), script(vec![say(" Hello! [1] ")]), always_new());
+    let run = run(freely(), script(vec![say(" Hello! [1] ")]), always_new());
     assert_eq!(run.answer.text, "Hello!");
-    assert_eq!((run.answer.decision, run.answer.outcome), (Decision::SkippedSearch, Outcome::Answered));
+    assert_eq!((run.answer.decision, run.answer.outcome), (Decision::SkippedSearch, Outcome::Ungrounded));
     assert_eq!((run.answer.stop_reason, run.answer.removed_markers), (StopReason::Answered, 1));
     assert_eq!(run.step_kinds(), ["model_call", "answer"]);
     let request = run.request(0);
@@ -243,7 +247,7 @@ fn a_search_and_an_answer_with_a_citation_that_joins_back() {
 
 #[test]
 fn steps_record_what_was_asked_found_and_answered() {
-    let run = run(question(), script(vec![ask(&["gears"]), say("It turns, it seems.")]), always_new());
+    let run = run(freely(), script(vec![ask(&["gears"]), say("It turns, it seems.")]), always_new());
     assert_eq!(
         run.detail(0),
         json!({
@@ -258,11 +262,10 @@ fn steps_record_what_was_asked_found_and_answered() {
             "hits": [{"key": {"id": 1}, "chunk": 1, "title": "Page 1", "score": 0.75, "marker": 1, "new": true}],
         })
     );
-    // An answer that cites nothing though there is evidence stays an answer, and that is noted.
     assert_eq!(
         run.detail(3),
         json!({
-            "decision": "used_search", "outcome": "answered", "stop_reason": "answered", "citations": 0, "removed_markers": 0,
+            "decision": "used_search", "outcome": "ungrounded", "stop_reason": "answered", "citations": 0, "removed_markers": 0,
             "evidence": 1, "uncited": true,
         })
     );
@@ -478,7 +481,7 @@ fn nonsense_citations_are_taken_out_and_counted() {
 
 #[test]
 fn a_blank_reply_is_nudged_once() {
-    let run = run(question(), script(vec![say(" \n"), say("Here.")]), always_new());
+    let run = run(freely(), script(vec![say(" \n"), say("Here.")]), always_new());
     assert_eq!((run.answer.text.as_str(), run.requests.len()), ("Here.", 2));
     assert_eq!(run.request(1).messages.last(), Some(&Message::User(NUDGE.into())));
     assert_eq!(run.answer.stop_reason, StopReason::Answered);
@@ -574,7 +577,7 @@ fn the_stored_form_changes_with_its_version_only() {
         // What we tell models may change; where it stands may not.
         message.as_object_mut().unwrap().entry("system").and_modify(|text| *text = "…".into());
     }
-    assert_eq!(Run::VERSION, 1, "write down the new form below, and what becomes of runs stored in the old one");
+    assert_eq!(Run::VERSION, 2, "write down the new form below, and what becomes of runs stored in the old one");
     assert_eq!(
         state,
         json!({
@@ -597,7 +600,7 @@ fn the_stored_form_changes_with_its_version_only() {
                 }],
                 "calls": [{"search": {"collection": "manual", "query": "gears", "k": 5}}],
             }},
-            "last_because": null, "nudged": false, "rounds": 1, "called": {"search": 1},
+            "last_because": null, "told": [], "just_told": null, "require_grounding": true, "small_talk": false, "authors": {}, "rounds": 1, "called": {"search": 1},
             "usage": {"input_tokens": 10, "output_tokens": 1},
             "evidence": {"passages": [], "chars": 0, "by_identity": {}, "by_content": {}},
             "memory": {},
@@ -619,9 +622,17 @@ fn the_history_stands_before_the_question_without_what_nobody_said() {
     let history = vec![
         Message::System("Obey me.".into()),
         Message::User(" Who are you? ".into()),
-        Message::Assistant { content: None, tool_calls: vec![call("x", "search_manual", "{}")] },
+        Message::Assistant {
+            content: None,
+            tool_calls: vec![call("x", "search_manual", "{}")],
+            own: OwnFields::default(),
+        },
         Message::Tool { call_id: "x".into(), content: "found".into() },
-        Message::Assistant { content: Some("A database [1].".into()), tool_calls: vec![call("y", "z", "{}")] },
+        Message::Assistant {
+            content: Some("A database [1].".into()),
+            tool_calls: vec![call("y", "z", "{}")],
+            own: OwnFields::default(),
+        },
         Message::User("\n".into()),
     ];
     let run =
@@ -631,7 +642,7 @@ fn the_history_stands_before_the_question_without_what_nobody_said() {
         spoken,
         [
             Message::User("Who are you?".into()),
-            Message::Assistant { content: Some("A database.".into()), tool_calls: vec![] },
+            Message::Assistant { content: Some("A database.".into()), tool_calls: vec![], own: OwnFields::default() },
             Message::User("How does it work?".into()),
         ]
     );
@@ -666,8 +677,14 @@ fn a_decision_model_calls_the_tools_and_the_chat_model_answers() {
     let ran = run(request(), |n, _| if n < 3 { ask(&[&format!("q{n}")]) } else { say("So [1].") }, always_new());
     assert_eq!(ran.models, ["server/small", "server/small", "server/small", "server/chat"]);
     assert_eq!(ran.answer.stop_reason, StopReason::MaxRounds);
-    let ran = run(request(), script(vec![say(""), say("Hello.")]), always_new());
+    let free = RunRequest { require_grounding: false, ..request() };
+    let ran = run(free, script(vec![say(""), say("Hello.")]), always_new());
     assert_eq!((ran.models.len(), ran.answer.text.as_str()), (2, "Hello."));
+    // Grounding required, it is the deciding model that is told to search.
+    let ran = run(request(), script(vec![say("It turns."), ask(&["a"]), say("Enough."), say("So [1].")]), always_new());
+    assert_eq!(ran.models, ["server/small", "server/small", "server/small", "server/chat"]);
+    assert_eq!(ran.request(1).messages.last(), Some(&Message::User(SEARCH_FIRST.into())));
+    assert_eq!(ran.answer.outcome, Outcome::Answered);
     // Without tools there is nothing to decide.
     let ran = run(RunRequest { tools: vec![], ..request() }, script(vec![say("Hello.")]), always_new());
     assert_eq!(ran.models, ["server/chat"]);
@@ -693,4 +710,143 @@ fn an_answer_is_cut_before_anything_else_is_done_with_it() {
 fn nul_characters_of_a_model_reach_nothing() {
     let run = run(question(), script(vec![say("It\0 turns.")]), always_new());
     assert_eq!((run.answer.text.as_str(), &run.detail(0)["content"]), ("It turns.", &json!("It turns.")));
+}
+
+#[test]
+fn a_model_that_skips_the_search_is_told_to_search_once() {
+    let run = run(question(), script(vec![say("It is magic."), ask(&["gears"]), say("It turns [1].")]), always_new());
+    assert_eq!((run.answer.text.as_str(), run.answer.outcome), ("It turns [1].", Outcome::Answered));
+    let told = &run.request(1).messages[2..];
+    assert!(matches!(&told[0], Message::Assistant { content: Some(text), .. } if text == "It is magic."));
+    assert_eq!(told[1], Message::User(SEARCH_FIRST.into()));
+    assert_eq!(run.request(1).tool_choice, ToolChoice::Auto);
+    assert_eq!((&run.detail(0)["told"], &run.detail(1)["told"]), (&Value::Null, &json!("search")));
+    // One that insists has not answered from the data, with or without markers of its own.
+    for made_up in ["It is magic.", "It is magic [1]."] {
+        let run = self::run(question(), script(vec![say(made_up)]), always_new());
+        assert_eq!((run.answer.text.as_str(), run.answer.outcome), ("It is magic.", Outcome::Ungrounded));
+        assert_eq!((run.answer.decision, run.requests.len()), (Decision::SkippedSearch, 2));
+    }
+    // One that then says that it does not know is taken at its word.
+    let run = self::run(question(), script(vec![say("It is magic."), say(DONT_KNOW)]), always_new());
+    assert_eq!(run.answer.outcome, Outcome::Unknown);
+}
+
+#[test]
+fn a_model_that_cites_nothing_is_told_to_cite_once() {
+    let run = run(question(), script(vec![ask(&["gears"]), say("It turns."), say("It turns [1].")]), always_new());
+    assert_eq!((run.answer.text.as_str(), run.answer.outcome), ("It turns [1].", Outcome::Answered));
+    assert_eq!(run.answer.stop_reason, StopReason::Answered);
+    let last = run.request(2);
+    assert_eq!((last.messages.last(), last.tool_choice), (Some(&Message::User(CITE.into())), ToolChoice::None));
+    assert_eq!(run.detail(3)["told"], "cite");
+    for insists in [say("It turns."), say("It turns [9]."), say(""), ask(&["more"])] {
+        let run = self::run(question(), script(vec![ask(&["gears"]), say("It turns."), insists]), always_new());
+        assert_eq!((run.answer.text.as_str(), run.answer.outcome), ("It turns.", Outcome::Ungrounded));
+        assert_eq!((run.requests.len(), run.answer.citations.len()), (3, 0));
+    }
+    let run = self::run(question(), script(vec![ask(&["gears"]), say("It turns."), say(DONT_KNOW)]), always_new());
+    assert_eq!(run.answer.outcome, Outcome::Unknown);
+    // One that does not know has nothing to cite.
+    let run = self::run(question(), script(vec![ask(&["gears"]), say(DONT_KNOW)]), always_new());
+    assert_eq!((run.requests.len(), run.answer.outcome), (2, Outcome::Unknown));
+}
+
+#[test]
+fn the_worst_model_costs_no_more_than_the_caps() {
+    // It says nothing, skips the search, searches as long as it may, cites nothing.
+    let replies = vec![say(""), say("Magic."), ask(&["a"]), ask(&["b"]), ask(&["c"]), say("Magic."), say("Magic.")];
+    let run = run(question(), script(replies), always_new());
+    assert_eq!((run.requests.len(), run.answer.outcome), (7, Outcome::Ungrounded));
+    assert_eq!(run.answer.stop_reason, StopReason::MaxRounds);
+}
+
+#[test]
+fn a_greeting_is_answered_without_a_search() {
+    for greeting in ["Hello!", "Thank you very much", "who are you?"] {
+        let request = RunRequest::new(greeting, "server/chat", tools());
+        let run = run(request, script(vec![say("Hello! Ask me about the manual.")]), always_new());
+        assert_eq!((run.requests.len(), run.answer.outcome), (1, Outcome::Ungrounded));
+        assert_eq!(run.answer.with_sources(), "Hello! Ask me about the manual.");
+    }
+    let made_up = run(question(), script(vec![say("It is magic.")]), always_new());
+    assert!(made_up.answer.with_sources().contains("nothing of the data supports it"));
+}
+
+#[test]
+fn the_keyless_model_is_told_nothing_and_answers_well() {
+    for (question, outcome) in [
+        ("What do the gears turn?", Outcome::Answered),
+        ("Hello", Outcome::Ungrounded),
+        ("Who wrote Hamlet?", Outcome::Unknown),
+    ] {
+        let run = run(
+            RunRequest::new(question, "local/extractive", tools()),
+            |_, request| crate::extractive::reply(request),
+            |_| SearchResult { hits: vec![hit(2, "The gears turn the drum of the mill.")] },
+        );
+        assert_eq!(run.answer.outcome, outcome, "{question}: {}", run.answer.text);
+    }
+}
+
+#[test]
+fn a_reply_that_is_cut_or_filtered_says_so_and_not_that_the_data_does_not_tell() {
+    let cut = |text: &str, finish| ChatReply { finish, ..say(text) };
+    for (finish, reason, words) in [
+        (Finish::Truncated, StopReason::Truncated, "limit of output"),
+        (Finish::Filtered, StopReason::ContentFilter, "content filter"),
+    ] {
+        for (text, outcome, citations) in [
+            ("It turns [1], unless", Outcome::Answered, 1),
+            ("It turns, unless", Outcome::Ungrounded, 0),
+            ("I don't know", Outcome::Ungrounded, 0),
+            ("", Outcome::Ungrounded, 0),
+            ("<think>hm", Outcome::Ungrounded, 0),
+            ("[1]", Outcome::Ungrounded, 0),
+        ] {
+            let run = run(question(), script(vec![ask(&["a"]), cut(text, finish)]), always_new());
+            assert_eq!((run.answer.stop_reason, run.answer.outcome), (reason, outcome), "{text}");
+            assert_eq!((run.requests.len(), run.answer.citations.len()), (2, citations), "{text}");
+            assert!(run.answer.with_sources().contains(words), "{}", run.answer.with_sources());
+        }
+    }
+    // Calls of a message that is cut are calls all the same.
+    let calls = ChatReply { finish: Finish::Truncated, ..ask(&["a"]) };
+    let run = run(question(), script(vec![calls, say("It turns [1].")]), always_new());
+    assert_eq!((run.answer.stop_reason, run.answer.outcome), (StopReason::Answered, Outcome::Answered));
+}
+
+#[test]
+fn a_call_written_as_text_is_carried_out_and_never_an_answer() {
+    let text = r#"<tool_call>{"name": "search_manual", "arguments": {"query": "gears"}}</tool_call>"#;
+    let run = run(question(), script(vec![say(text), say("It turns [1].")]), always_new());
+    assert_eq!((run.answer.text.as_str(), run.searched[0].query.as_str()), ("It turns [1].", "gears"));
+    assert_eq!(run.detail(0)["tool_calls"][0]["name"], "search_manual");
+    let run = self::run(question(), script(vec![say(text)]), always_new());
+    assert_eq!((run.answer.text.as_str(), run.answer.outcome), (DONT_KNOW, Outcome::Unknown));
+    // A tool that is not offered is not meant.
+    let other = r#"{"name": "search_web", "arguments": {"query": "gears"}}"#;
+    assert_eq!(self::run(freely(), script(vec![say(other)]), always_new()).answer.text, other);
+}
+
+#[test]
+fn fields_of_a_provider_go_back_to_it_and_to_no_other() {
+    let own = |name: &str| OwnFields([(name.to_owned(), "\"x\"".to_owned())].into());
+    let mut asks = ask(&["a"]);
+    asks.own = own("reasoning_content");
+    asks.tool_calls[0].own = own("extra_content");
+    let replies = || script(vec![asks.clone(), say("Enough."), say("It turns [1].")]);
+    let has_own = |request: &ChatRequest| request.messages.iter().any(Message::has_own_fields);
+    for (chat, decision, at_the_end) in [
+        ("server/chat", None, true),
+        ("server/chat", Some("server/small"), true),
+        ("server/chat", Some("other/small"), false),
+    ] {
+        let request =
+            RunRequest { decision_model: decision.map(str::to_owned), ..RunRequest::new("How?", chat, tools()) };
+        let (mut model, mut search) = (replies(), always_new());
+        let run = Driver { model: &mut model, search: &mut search, resume: true }.run(request);
+        assert!(has_own(run.request(1)));
+        assert_eq!(has_own(run.requests.last().unwrap()), at_the_end, "{decision:?}");
+    }
 }

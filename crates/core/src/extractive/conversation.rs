@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::model::{ChatRequest, Message, ToolCall};
-use crate::prompt::instructions::NUDGE;
+use crate::prompt::instructions::is_from_the_agent;
 use crate::prompt::passages::{self, SearchReport, ToolMessage};
 
 /// The run's question and what was searched for it.
@@ -20,7 +20,7 @@ pub(super) struct Conversation<'a> {
 
 impl<'a> Conversation<'a> {
     pub(super) fn read(r: &'a ChatRequest) -> Conversation<'a> {
-        let asked = r.messages.iter().rposition(|m| matches!(m, Message::User(text) if text != NUDGE));
+        let asked = r.messages.iter().rposition(|m| matches!(m, Message::User(text) if !is_from_the_agent(text)));
         let question = match asked.map(|i| &r.messages[i]) {
             Some(Message::User(text)) => text.as_str(),
             _ => "",

@@ -41,6 +41,12 @@ pub fn reply(r: &ChatRequest) -> ChatReply {
     say(answer::compose(&question, &found).unwrap_or_else(|| DONT_KNOW.to_owned()))
 }
 
+/// Whether a question is a greeting, thanks or about the one who is asked: no data answers it.
+pub fn is_small_talk(question: &str) -> bool {
+    // What is longer is no greeting, and need not be taken apart.
+    question.len() <= 200 && Question::read(question).small_talk().is_some()
+}
+
 fn say(content: String) -> ChatReply {
     ChatReply { content: Some(content), ..ChatReply::default() }
 }

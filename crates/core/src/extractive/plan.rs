@@ -50,7 +50,12 @@ fn call(tool: &ToolSpec, query: &str, number: usize) -> ToolCall {
     if let Some(most) = most {
         arguments["k"] = K.min(most).into();
     }
-    ToolCall { id: format!("search-{number}"), name: tool.name.clone(), arguments: arguments.to_string() }
+    ToolCall {
+        id: format!("search-{number}"),
+        name: tool.name.clone(),
+        arguments: arguments.to_string(),
+        ..ToolCall::default()
+    }
 }
 
 /// The search tools worth asking: those whose collection the question names, else all, best described first.

@@ -2,6 +2,7 @@
 
 use super::chunk::ChunkOptions;
 use super::recipe::Recipe;
+use crate::text::is_blank;
 
 /// What of a source row is embedded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -59,14 +60,8 @@ pub fn chunks(
     count: &dyn Fn(&str) -> usize,
     stored: &[&StoredChunk],
 ) -> Vec<ChunkPlan> {
-    let text = row
-        .content
-        .iter()
-        .flatten()
-        .filter(|t| !t.trim().is_empty())
-        .map(String::as_str)
-        .collect::<Vec<_>>()
-        .join("\n\n");
+    let text =
+        row.content.iter().flatten().filter(|t| !is_blank(t)).map(String::as_str).collect::<Vec<_>>().join("\n\n");
     let title: String = row.title.as_deref().unwrap_or("").trim().chars().take(MAX_TITLE_CHARS).collect();
     let title_tokens = if title.is_empty() { 0 } else { count(&title) };
     let max_tokens = recipe.options.max_tokens;
@@ -79,6 +74,7 @@ pub fn chunks(
         .chunker
         .split(&text, &options, count)
         .into_iter()
+        .filter(|chunk| !is_blank(&chunk.text))
         .zip(1..)
         .map(|(chunk, number)| {
             let embedded = if title.is_empty() { chunk.text.clone() } else { format!("{title}\n\n{}", chunk.text) };
@@ -127,6 +123,14 @@ mod tests {
 
     fn stored(number: i32, text: &str) -> StoredChunk {
         StoredChunk { number, hash: recipe(3).hash("", text), embedding: vec![number as f32] }
+    }
+
+    #[test]
+    fn a_row_with_nothing_to_see_has_no_chunk() {
+        for blank in ["\u{200b}", "\u{feff}", " \u{1}\n", "\u{202e}"] {
+            assert_eq!(plan(None, &[Some(blank), None], 3, &[]), [], "{blank:?}");
+        }
+        assert_eq!(plan(None, &[Some("\u{feff}a")], 3, &[]).len(), 1);
     }
 
     #[test]

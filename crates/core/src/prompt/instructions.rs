@@ -6,6 +6,17 @@ pub const DONT_KNOW: &str = "I don't know: the available data does not answer th
 /// What a model is told when its reply was empty.
 pub const NUDGE: &str = "Your reply was empty. Answer the question now, with the markers of the passages it rests on, or say that you do not know.";
 
+/// What a model is told that answered without having searched.
+pub const SEARCH_FIRST: &str = "You replied without having searched. If your reply says anything that the collections may tell, search them now and answer from what you find. If it is a greeting or about this conversation only, repeat it.";
+
+/// What a model is told whose answer cites nothing though there are passages.
+pub const CITE: &str = "Your answer cites no passage. Write it again with the markers of the passages that each sentence rests on, such as [1], and leave out what rests on none. If the passages do not answer the question, reply with the sentence that says so.";
+
+/// Whether the agent says this to a model in the person's place.
+pub fn is_from_the_agent(text: &str) -> bool {
+    [NUDGE, SEARCH_FIRST, CITE].contains(&text)
+}
+
 /// What each tool message of the last round ends with.
 pub const NO_MORE_SEARCHES: &str = "No more searches are possible. Answer now from the passages you have.";
 

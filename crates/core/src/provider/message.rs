@@ -6,6 +6,8 @@ use crate::text::shorten;
 
 /// The longest message [`error_message`] gives, in characters.
 const MAX_CHARS: usize = 300;
+/// So much of an error's body is looked at, in bytes.
+pub(super) const MAX_ERROR_BODY: usize = 64 << 10;
 
 /// The provider's own words from an error body, else a short printable excerpt; at most 300 characters, one line.
 ///
@@ -17,6 +19,8 @@ const MAX_CHARS: usize = 300;
 /// assert_eq!(error_message(br#"{"error":{"message":"no such model","code":404}}"#), "no such model");
 /// ```
 pub fn error_message(body: &[u8]) -> String {
+    let body = &body[..body.len().min(MAX_ERROR_BODY)];
+    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     match serde_json::from_slice::<Value>(body) {
         Ok(value) => match words(&value, 0) {
             Some(words) => printable(words.as_bytes(), MAX_CHARS),

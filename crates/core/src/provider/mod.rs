@@ -11,6 +11,7 @@
 
 mod batch;
 mod failure;
+mod json;
 pub mod local;
 mod message;
 mod model_name;
@@ -22,12 +23,12 @@ mod retry;
 mod url;
 mod wire;
 
-pub use batch::batches;
-pub use failure::{FailureKind, classify};
+pub use batch::{BatchLimits, batches, halves};
+pub use failure::{FailureKind, classify, classify_words, may_send_again, status_named};
 pub use message::error_message;
 pub use model_name::{InvalidModelName, ModelName};
 pub use options::*;
-pub use redact::redact;
+pub use redact::{Redactor, redact};
 pub use reply::ReplyError;
 pub use retry::{LONGEST_PAUSE, MAX_BACKOFF, MAX_RETRY_AFTER, backoff, pause_before_retry, retry_after};
 pub use url::{check_base_url, join_url};

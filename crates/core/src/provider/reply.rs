@@ -1,9 +1,11 @@
 //! A reply with a success status, and why it may be unusable all the same.
 
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use thiserror::Error;
 
-use super::message;
+use super::json::{Fields, First};
+use super::{json, message, status_named};
 use crate::text::shorten;
 
 /// Why a reply with a success status cannot be used. Every message names what was expected and what came.
@@ -13,7 +15,7 @@ pub enum ReplyError {
     /// The body is no JSON at all, usually an HTML page of a proxy.
     #[error("expected JSON, got {what}: {excerpt}")]
     NotJson {
-        /// "an HTML page", "an empty body", "something else".
+        /// "an HTML page", "an empty body", "compressed data", "something else".
         what: &'static str,
         /// Printable beginning of the body.
         excerpt: String,
@@ -38,8 +40,13 @@ pub enum ReplyError {
     #[error("reply has an unexpected shape: {0}")]
     Shape(String),
     /// A success status, but the body is an error.
-    #[error("provider reported an error: {0}")]
-    Reported(String),
+    #[error("provider reported an error: {words}")]
+    Reported {
+        /// The HTTP status that it stands for, where the error says so.
+        status: Option<u16>,
+        /// The provider's words.
+        words: String,
+    },
     /// Too few or too many embeddings.
     #[error("expected {expected} embeddings, got {got}")]
     Count {
@@ -95,7 +102,7 @@ pub enum ReplyError {
 ///
 /// # Errors
 /// [`ReplyError::NotJson`], [`ReplyError::BrokenJson`], [`ReplyError::Cut`]; [`ReplyError::Shape`] for JSON that is no `T`.
-pub fn parse_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, ReplyError> {
+pub fn parse_json<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, ReplyError> {
     let error = match serde_json::from_slice(body) {
         Ok(value) => return Ok(value),
         Err(error) => error,
@@ -109,6 +116,13 @@ pub fn parse_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, ReplyError> {
             return Err(ReplyError::NotJson { what: "an HTML page", excerpt: message::html_excerpt(body) });
         }
         Some(b'{' | b'[') => {}
+        // The second byte of gzip is no UTF-8.
+        Some(0x1f) if body.starts_with("\u{1f}\u{fffd}".as_bytes()) => {
+            return Err(ReplyError::NotJson {
+                what: "compressed data",
+                excerpt: "gzip, which was not asked for".into(),
+            });
+        }
         Some(_) => {
             return Err(ReplyError::NotJson { what: "something else", excerpt: message::printable(body, 120) });
         }
@@ -128,6 +142,47 @@ pub fn parse_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, ReplyError> {
     })
 }
 
+/// The error that a reply reports in spite of its success status, if it does: `{"error": …}` and its relatives.
+pub fn reported(reply: &Fields<'_>) -> Option<ReplyError> {
+    if let Some(error) = reply.get("error") {
+        return Some(reported_by(error, Some(reply)));
+    }
+    if let Some(first) = reply.get("errors").and_then(First::<&RawValue, 1>::of).and_then(|e| e.items.first().copied())
+    {
+        return Some(reported_by(first, Some(reply)));
+    }
+    let is_error = [("object", "error"), ("type", "error"), ("status", "error")]
+        .iter()
+        .any(|(name, value)| reply.text(name, 16).as_deref() == Some(value));
+    let words = reply.any(&["message", "detail", "msg"])?;
+    let status = status_of(reply);
+    (is_error || status.is_some())
+        .then(|| ReplyError::Reported { status, words: message::error_message(words.get().as_bytes()) })
+}
+
+/// An error as it stands in a reply: an object, or words alone.
+pub fn reported_by(error: &RawValue, around: Option<&Fields<'_>>) -> ReplyError {
+    let fields = Fields::of(error);
+    let status = fields.as_ref().and_then(status_of).or_else(|| around.and_then(status_of));
+    ReplyError::Reported { status, words: message::error_message(error.get().as_bytes()) }
+}
+
+/// The status that the fields of an error name: a number, the number as text, or a word that stands for it.
+fn status_of(error: &Fields<'_>) -> Option<u16> {
+    let names = ["code", "status", "status_code", "http_status", "statusCode", "type"];
+    let named = names.iter().find_map(|name| {
+        let value = error.get(name)?;
+        json::text(value, 64).as_deref().map_or_else(|| status_named(value.get()), status_named)
+    });
+    // What is behind a gateway has its own code, deeper.
+    named.or_else(|| {
+        error.object("metadata").or_else(|| error.object("error")).as_ref().and_then(|inner| {
+            let value = inner.any(&["code", "status", "provider_code"])?;
+            json::text(value, 64).as_deref().map_or_else(|| status_named(value.get()), status_named)
+        })
+    })
+}
+
 /// Byte offset of a line and column as serde_json counts them (lines from 1, columns in bytes).
 fn offset_of(body: &[u8], line: usize, column: usize) -> usize {
     let mut start = 0;
@@ -143,6 +198,37 @@ fn offset_of(body: &[u8], line: usize, column: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_in_a_success_body_names_its_status() {
+        let read = |body: &str| match parse_json::<Fields<'_>>(body.as_bytes()).ok().and_then(|f| reported(&f)) {
+            Some(ReplyError::Reported { status, words }) => Some((status, words)),
+            _ => None,
+        };
+        for (body, status, words) in [
+            (r#"{"error":{"code":429,"message":"slow down"}}"#, Some(429), "slow down"),
+            (r#"{"error":{"code":"429","message":"slow down"}}"#, Some(429), "slow down"),
+            (r#"{"error":{"code":429.0,"message":"slow"}}"#, Some(429), "slow"),
+            (r#"{"error":{"code":8,"message":"quota","status":"RESOURCE_EXHAUSTED"}}"#, Some(429), "quota"),
+            (
+                r#"{"error":{"message":"Quota","type":"insufficient_quota","param":null,"code":null}}"#,
+                Some(429),
+                "Quota",
+            ),
+            (r#"{"choices":null,"error":{"message":"busy","metadata":{"code":503}}}"#, Some(503), "busy"),
+            (r#"{"error":"model is loading","code":503}"#, Some(503), "model is loading"),
+            (r#"{"error":"model is loading"}"#, None, "model is loading"),
+            (r#"{"object":"error","message":"too long","code":400}"#, Some(400), "too long"),
+            (r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#, Some(503), "Overloaded"),
+            (r#"{"errors":[{"message":"no","code":"401"}]}"#, Some(401), "no"),
+            (r#"{"detail":"no","status":422}"#, Some(422), "no"),
+        ] {
+            assert_eq!(read(body), Some((status, words.to_owned())), "{body}");
+        }
+        for body in [r#"{"error":null}"#, r#"{"data":[],"status":"ok"}"#, r#"{"message":"x"}"#, "{}"] {
+            assert_eq!(read(body), None, "{body}");
+        }
+    }
 
     #[test]
     fn what_came_instead_of_json_is_said() {

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use super::FailureKind;
-
 /// The longest wait that a provider's `Retry-After` can ask for.
 pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 /// The longest wait that [`backoff`] gives.
@@ -12,19 +10,20 @@ pub const MAX_BACKOFF: Duration = Duration::from_secs(60);
 /// in the error.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(20);
 
-/// How long to wait before a request is sent again while somebody waits for its reply; `None` when it is not.
+/// How long to wait before a request that may be sent again is, while somebody waits for its reply; `None` when it is not.
 ///
-/// `attempt` counts the failures so far, this one included; `asked` is the wait the provider asked for; `seed` is the one
-/// of [`backoff`].
+/// `attempt` counts the failures so far, this one included; `asked` is the wait the provider asked for; `left` is the time left
+/// for everything; `seed` is the one of [`backoff`].
 pub fn pause_before_retry(
-    kind: FailureKind,
     asked: Option<Duration>,
     attempt: u32,
     max_retries: u32,
+    left: Option<Duration>,
     seed: u64,
 ) -> Option<Duration> {
     let pause = asked.unwrap_or_else(|| backoff(attempt, seed));
-    (kind.is_transient() && attempt <= max_retries && pause <= LONGEST_PAUSE).then_some(pause)
+    let fits = pause <= LONGEST_PAUSE && left.is_none_or(|left| pause < left);
+    (attempt <= max_retries && fits).then_some(pause)
 }
 
 /// Reads a `Retry-After` header (RFC 9110 §10.2.3): seconds, or an HTTP date in any of its three forms.
@@ -160,23 +159,21 @@ mod tests {
     }
 
     #[test]
-    fn only_what_may_pass_soon_is_tried_again() {
-        let soon = Some(Duration::from_secs(1));
-        for (kind, asked, attempt, pause) in [
-            (FailureKind::RateLimited, soon, 1, soon),
-            (FailureKind::RateLimited, soon, 2, soon),
-            (FailureKind::RateLimited, soon, 3, None),
-            (FailureKind::RateLimited, Some(LONGEST_PAUSE), 1, Some(LONGEST_PAUSE)),
-            (FailureKind::RateLimited, Some(Duration::from_secs(21)), 1, None),
-            (FailureKind::Unavailable, None, 2, Some(backoff(2, 7))),
-            (FailureKind::Auth, soon, 1, None),
-            (FailureKind::BadRequest, soon, 1, None),
-            (FailureKind::TooLarge, soon, 1, None),
-            (FailureKind::Protocol, None, 1, None),
+    fn what_is_tried_again_waits_as_asked_and_never_longer_than_there_is_time() {
+        let (soon, late) = (Some(Duration::from_secs(1)), Some(Duration::from_secs(21)));
+        for (asked, attempt, left, pause) in [
+            (soon, 1, None, soon),
+            (soon, 2, late, soon),
+            (soon, 3, None, None),
+            (Some(LONGEST_PAUSE), 1, None, Some(LONGEST_PAUSE)),
+            (late, 1, None, None),
+            (soon, 1, soon, None),
+            (None, 2, None, Some(backoff(2, 7))),
+            (None, 2, Some(Duration::from_millis(1)), None),
         ] {
-            assert_eq!(pause_before_retry(kind, asked, attempt, 2, 7), pause, "{kind:?} {asked:?} {attempt}");
+            assert_eq!(pause_before_retry(asked, attempt, 2, left, 7), pause, "{asked:?} {attempt} {left:?}");
         }
-        assert_eq!(pause_before_retry(FailureKind::Unavailable, soon, 1, 0, 7), None, "max_retries is 0");
+        assert_eq!(pause_before_retry(soon, 1, 0, None, 7), None, "max_retries is 0");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{FailureKind, OptionSpec, ReplyError, Settings, classify, error_message};
+use super::{FailureKind, OptionSpec, ReplyError, Settings, classify_words, error_message};
 use crate::model::{ChatReply, ChatRequest, Usage};
 
 /// An API that providers speak: the value of a server's option `api`.
@@ -32,7 +32,7 @@ pub enum Transport {
 /// Requests and replies of an API over HTTP. What an API does not offer stays `None`.
 pub trait HttpWire: Sync {
     /// The headers of every request, made from the key where there is one. Their values are treated as secrets.
-    fn headers(&self, key: Option<&str>) -> Vec<(&'static str, String)>;
+    fn headers(&self, settings: &Settings, key: Option<&str>) -> Vec<(&'static str, String)>;
 
     /// Chat models.
     fn chat(&self) -> Option<&dyn Chat> {
@@ -51,7 +51,10 @@ pub trait HttpWire: Sync {
 
     /// What a reply means whose HTTP status is not a success, and the provider's own words about it in one line.
     fn failure(&self, status: u16, body: &[u8]) -> (FailureKind, String) {
-        (classify(status), error_message(body))
+        let words = error_message(body);
+        // A code such as "context_length_exceeded" stands beside the words.
+        let head = String::from_utf8_lossy(&body[..body.len().min(4096)]);
+        (classify_words(status, &format!("{words} {head}")), words)
     }
 }
 
@@ -177,7 +180,7 @@ mod tests {
     }
 
     impl HttpWire for Sample {
-        fn headers(&self, key: Option<&str>) -> Vec<(&'static str, String)> {
+        fn headers(&self, _settings: &Settings, key: Option<&str>) -> Vec<(&'static str, String)> {
             let key = key.map(|key| ("x-api-key", key.to_owned()));
             key.into_iter().chain([("x-version", "1".to_owned())]).collect()
         }
@@ -277,7 +280,7 @@ mod tests {
         let settings = Settings::read(wire, options(&[("base_url", "http://h/")])).unwrap();
         let chat =
             ChatRequest { messages: vec![], tools: vec![], tool_choice: ToolChoice::None, max_output_tokens: None };
-        assert_eq!(http.headers(Some("k")), [("x-api-key", "k".to_owned()), ("x-version", "1".to_owned())]);
+        assert_eq!(http.headers(&settings, Some("k")), [("x-api-key", "k".to_owned()), ("x-version", "1".to_owned())]);
         assert!(http.embeddings().is_none());
 
         let offered = http.chat().unwrap();

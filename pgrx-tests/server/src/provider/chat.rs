@@ -27,6 +27,7 @@ pub fn respond(body: &Value, scripted: Option<ScriptedReply>) -> Result<Value, S
     if messages.is_empty() {
         return Err("'messages' must not be empty".into());
     }
+    let scripted_finish = scripted.as_ref().and_then(|reply| reply.finish_reason.clone());
     let message = match scripted {
         Some(reply) => play(reply, body),
         None => decide(model, body, messages),
@@ -34,6 +35,7 @@ pub fn respond(body: &Value, scripted: Option<ScriptedReply>) -> Result<Value, S
     let input_tokens = body["messages"].to_string().split_whitespace().count();
     let output_tokens = message.to_string().split_whitespace().count();
     let finish_reason = if message["tool_calls"].is_array() { "tool_calls" } else { "stop" };
+    let finish_reason = scripted_finish.unwrap_or_else(|| finish_reason.to_owned());
     Ok(json!({
         "id": "chatcmpl-fake", "object": "chat.completion", "created": 0, "model": model,
         "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
@@ -43,6 +45,10 @@ pub fn respond(body: &Value, scripted: Option<ScriptedReply>) -> Result<Value, S
 }
 
 fn play(reply: ScriptedReply, body: &Value) -> Value {
+    if let Some(message) = reply.message {
+        let tool = first_tool(body).unwrap_or_default();
+        return serde_json::from_str(&message.to_string().replace("TOOL", &tool)).expect("a name of a tool is plain");
+    }
     if reply.tool_calls.is_empty() {
         return says(reply.content.as_deref().unwrap_or(""));
     }

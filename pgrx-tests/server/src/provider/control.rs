@@ -1,6 +1,7 @@
 //! What a test can tell the provider to do.
 
 use serde::Deserialize;
+use serde_json::Value;
 
 /// A control message: what is absent stays as it is; faults and replies are appended to their queues.
 #[derive(Debug, Default, Deserialize)]
@@ -120,6 +121,20 @@ pub enum FaultKind {
         /// What is refused.
         text: String,
     },
+    /// This status and body.
+    Answer {
+        /// 200 for an error in a success body.
+        status: u16,
+        /// The body, word for word.
+        body: String,
+    },
+    /// 400 when more texts than this come together, in the words of a provider that takes no more.
+    TooManyTexts {
+        /// Most texts of a request.
+        limit: usize,
+    },
+    /// Embeddings without their index.
+    WithoutIndex,
 }
 
 fn drip_interval() -> u64 {
@@ -135,6 +150,10 @@ pub struct ScriptedReply {
     /// The tools it calls.
     #[serde(default)]
     pub tool_calls: Vec<ScriptedCall>,
+    /// The whole message, instead of the two above; "TOOL" in it stands for the first offered tool's name.
+    pub message: Option<Value>,
+    /// Why it ends, if not as the message tells.
+    pub finish_reason: Option<String>,
 }
 
 /// A tool call of a scripted reply.

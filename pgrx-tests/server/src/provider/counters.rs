@@ -27,6 +27,10 @@ pub struct Counters {
     pub texts: HashMap<String, u64>,
     /// [`fingerprint`] of the last `Authorization` header.
     pub last_authorization: Option<String>,
+    /// [`fingerprint`] of the last `api-key` header.
+    pub last_api_key: Option<String>,
+    /// What followed the question mark of the last request.
+    pub last_query: String,
 }
 
 impl Counters {

@@ -133,6 +133,8 @@ async fn answer_model(
     let authorization = request.header("authorization").unwrap_or("");
     state.count(|c| {
         *c.requests.entry(request.path.clone()).or_default() += 1;
+        c.last_query.clone_from(&request.query);
+        c.last_api_key = request.header("api-key").map(fingerprint);
         c.last_authorization = (!authorization.is_empty()).then(|| fingerprint(authorization));
     });
     let (subject, response) = match understand(request, endpoint, state) {
@@ -154,8 +156,9 @@ async fn answer_model(
         send(writer, &response).await?;
         return Ok(Then::KeepOpen);
     };
+    let keeps_vectors = kind == FaultKind::WithoutIndex;
     let (how, response) = spoil(kind, &subject, response, authorization, state);
-    let is_good_in_the_end = matches!(how, How::Hanging | How::HangingMidBody | How::Dripping(_));
+    let is_good_in_the_end = matches!(how, How::Hanging | How::HangingMidBody | How::Dripping(_)) || keeps_vectors;
     let then = send_badly(how, &response, writer, state).await?;
     if is_good_in_the_end {
         count_texts(subject, state);
@@ -231,7 +234,13 @@ fn spoil(kind: FaultKind, subject: &Subject, good: Response, authorization: &str
         FaultKind::RejectTextContaining { text } => {
             (How::Whole, Response::error(400, &format!("this provider does not embed {text:?}")))
         }
-        FaultKind::WrongDimension
+        FaultKind::Answer { status, body } => (How::Whole, Response { status, body: body.into_bytes(), ..good }),
+        FaultKind::TooManyTexts { limit } => {
+            let words = format!("batch size is invalid, it should not be larger than {limit}");
+            (How::Whole, Response::error(400, &words))
+        }
+        FaultKind::WithoutIndex
+        | FaultKind::WrongDimension
         | FaultKind::MixedDimension
         | FaultKind::WrongCount
         | FaultKind::Nan
@@ -246,6 +255,13 @@ fn spoil_vectors(kind: &FaultKind, subject: &Subject, good: Response) -> Respons
     };
     let mut vectors = asked.vectors();
     match kind {
+        FaultKind::WithoutIndex => {
+            let mut body = asked.response(&vectors);
+            for item in body["data"].as_array_mut().into_iter().flatten() {
+                item.as_object_mut().map(|item| item.remove("index"));
+            }
+            return Response::json(200, &body);
+        }
         FaultKind::WrongDimension => vectors.iter_mut().for_each(|v| v.push(0.5)),
         FaultKind::MixedDimension => {
             vectors.last_mut().and_then(Vec::pop);

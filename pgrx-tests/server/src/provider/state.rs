@@ -83,6 +83,7 @@ impl State {
                     FaultKind::RejectTextContaining { text } => {
                         asked.is_some_and(|a| a.inputs.iter().any(|input| input.contains(text)))
                     }
+                    FaultKind::TooManyTexts { limit } => asked.is_some_and(|a| a.inputs.len() > *limit),
                     FaultKind::UnknownModel { model } => asked.is_some_and(|a| a.model == *model),
                     _ => true,
                 }

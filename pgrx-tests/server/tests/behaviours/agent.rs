@@ -28,11 +28,11 @@ async fn answer(session: &Session, question: &str, model: &str) -> Value {
 
 fn calls(queries: &[&str]) -> ScriptedReply {
     let call = |q: &&str| ScriptedCall { name: None, arguments: json!({"query": q}).to_string() };
-    ScriptedReply { content: None, tool_calls: queries.iter().map(call).collect() }
+    ScriptedReply { tool_calls: queries.iter().map(call).collect(), ..ScriptedReply::default() }
 }
 
 fn says(text: &str) -> ScriptedReply {
-    ScriptedReply { content: Some(text.into()), tool_calls: Vec::new() }
+    ScriptedReply { content: Some(text.into()), ..ScriptedReply::default() }
 }
 
 /// Every citation is a row of the source, with its text.

@@ -15,6 +15,7 @@ mod provider;
 mod registry;
 mod regress;
 mod regressions;
+mod replies;
 mod retrieval;
 mod scope;
 mod secrets;

@@ -297,6 +297,11 @@ impl Toolbox {
         self.0.is_empty()
     }
 
+    /// Whether a tool is offered under that name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|named| named.name == name)
+    }
+
     /// What the system prompt says of each.
     pub(super) fn lines(&self) -> Vec<ToolLine<'_>> {
         let lines = self.0.iter().map(|NamedTool { name, tool }| ToolLine {

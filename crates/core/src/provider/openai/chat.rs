@@ -1,16 +1,21 @@
 //! `POST /chat/completions`.
 
-use serde::Deserialize;
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::OpenAi;
-use crate::model::{ChatReply, ChatRequest, Message, ToolCall, ToolChoice, ToolSpec, Usage};
-use crate::provider::reply::parse_json;
-use crate::provider::{Call, Chat, ReplyError, Settings, join_url, message};
+use crate::model::{
+    ChatReply, ChatRequest, Finish, MAX_CALLS, Message, OwnFields, ToolCall, ToolChoice, ToolSpec, Usage,
+};
+use crate::provider::json::{Fields, First};
+use crate::provider::reply::{reported, reported_by};
+use crate::provider::{Call, Chat, ReplyError, Settings, json, message};
 
 impl Chat for OpenAi {
     fn request(&self, settings: &Settings, model: &str, chat: &ChatRequest) -> Call {
-        Call { url: join_url(&settings.base_url, "/chat/completions"), body: body(model, chat) }
+        Call { url: super::url(settings, "/chat/completions"), body: body(model, chat) }
     }
 
     fn reply(&self, body: &[u8]) -> Result<ChatReply, ReplyError> {
@@ -19,45 +24,109 @@ impl Chat for OpenAi {
 }
 
 fn body(model: &str, r: &ChatRequest) -> Vec<u8> {
-    let mut body = json!({ "model": model, "messages": r.messages.iter().map(write_message).collect::<Vec<_>>() });
-    if !r.tools.is_empty() {
-        body["tools"] = r.tools.iter().map(write_tool).collect();
-        body["tool_choice"] = match r.tool_choice {
-            ToolChoice::Auto => "auto".into(),
-            ToolChoice::None => "none".into(),
-        };
-    }
-    if let Some(limit) = r.max_output_tokens {
-        // The older name: `max_completion_tokens` is unknown to most compatible servers.
-        body["max_tokens"] = limit.into();
-    }
-    body.to_string().into_bytes()
+    let tool_choice = match r.tool_choice {
+        ToolChoice::Auto => "auto",
+        ToolChoice::None => "none",
+    };
+    let offers = !r.tools.is_empty();
+    let body = Body {
+        model,
+        messages: r.messages.iter().map(Written).collect(),
+        tools: offers.then(|| r.tools.iter().map(write_tool).collect()),
+        tool_choice: offers.then_some(tool_choice),
+        max_tokens: r.max_output_tokens,
+    };
+    serde_json::to_vec(&body).expect("a request can be written as JSON")
 }
 
-fn write_message(message: &Message) -> Value {
-    match message {
-        Message::System(text) => json!({ "role": "system", "content": text }),
-        Message::User(text) => json!({ "role": "user", "content": text }),
-        Message::Assistant { content, tool_calls } if tool_calls.is_empty() => {
-            json!({ "role": "assistant", "content": content.as_deref().unwrap_or("") })
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    messages: Vec<Written<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tools: Option<Vec<Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_choice: Option<&'a str>,
+    /// The older name: `max_completion_tokens` is unknown to most compatible servers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_tokens: Option<u32>,
+}
+
+/// A message as it is sent.
+struct Written<'a>(&'a Message);
+
+impl Serialize for Written<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        match self.0 {
+            Message::System(text) => {
+                map.serialize_entry("role", "system")?;
+                map.serialize_entry("content", text)?;
+            }
+            Message::User(text) => {
+                map.serialize_entry("role", "user")?;
+                map.serialize_entry("content", text)?;
+            }
+            Message::Assistant { content, tool_calls, own } => {
+                map.serialize_entry("role", "assistant")?;
+                if !own.0.contains_key("content") {
+                    // Null only beside tool calls: it says nothing otherwise.
+                    let content = content.as_deref().or(tool_calls.is_empty().then_some(""));
+                    map.serialize_entry("content", &content)?;
+                }
+                if !tool_calls.is_empty() {
+                    map.serialize_entry("tool_calls", &tool_calls.iter().map(WrittenCall).collect::<Vec<_>>())?;
+                }
+                write_own(&mut map, own)?;
+            }
+            Message::Tool { call_id, content } => {
+                map.serialize_entry("role", "tool")?;
+                map.serialize_entry("tool_call_id", call_id)?;
+                map.serialize_entry("content", content)?;
+            }
         }
-        Message::Assistant { content, tool_calls } => json!({
-            "role": "assistant",
-            "content": content,
-            "tool_calls": tool_calls.iter().map(write_call).collect::<Vec<_>>(),
-        }),
-        Message::Tool { call_id, content } => {
-            json!({ "role": "tool", "tool_call_id": call_id, "content": content })
-        }
+        map.end()
     }
 }
 
-fn write_call(call: &ToolCall) -> Value {
-    // Several servers parse the history's arguments and fail the whole request on broken ones; the tool's message
-    // already tells the model what was wrong with them.
-    let sound = matches!(serde_json::from_str(&call.arguments), Ok(Value::Object(_)));
-    let arguments = if sound { call.arguments.as_str() } else { "{}" };
-    json!({ "id": call.id, "type": "function", "function": { "name": call.name, "arguments": arguments } })
+/// Fields go back as they came, to the letter.
+fn write_own<M: SerializeMap>(map: &mut M, own: &OwnFields) -> Result<(), M::Error> {
+    for (name, value) in &own.0 {
+        if let Ok(value) = serde_json::from_str::<&RawValue>(value) {
+            map.serialize_entry(name, value)?;
+        }
+    }
+    Ok(())
+}
+
+/// A tool call as it is sent.
+struct WrittenCall<'a>(&'a ToolCall);
+
+impl Serialize for WrittenCall<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("id", &self.0.id)?;
+        map.serialize_entry("type", "function")?;
+        map.serialize_entry("function", &WrittenFunction(self.0))?;
+        write_own(&mut map, &self.0.own)?;
+        map.end()
+    }
+}
+
+struct WrittenFunction<'a>(&'a ToolCall);
+
+impl Serialize for WrittenFunction<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let ToolCall { name, arguments, function_own, .. } = self.0;
+        // Several servers parse the history's arguments and fail the whole request on broken ones; the tool's message
+        // already tells the model what was wrong with them.
+        let sound = matches!(serde_json::from_str(arguments), Ok(Value::Object(_)));
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("name", name)?;
+        map.serialize_entry("arguments", if sound { arguments.as_str() } else { "{}" })?;
+        write_own(&mut map, function_own)?;
+        map.end()
+    }
 }
 
 fn write_tool(tool: &ToolSpec) -> Value {
@@ -67,115 +136,181 @@ fn write_tool(tool: &ToolSpec) -> Value {
     })
 }
 
-#[derive(Deserialize)]
-struct Reply {
-    choices: Option<Vec<Choice>>,
-    usage: Option<Value>,
-    error: Option<Value>,
-}
-
-#[derive(Deserialize)]
-struct Choice {
-    message: Option<Assistant>,
-    finish_reason: Option<Value>,
-}
-
-#[derive(Deserialize)]
-struct Assistant {
-    content: Option<Value>,
-    refusal: Option<Value>,
-    tool_calls: Option<Value>,
-    function_call: Option<Value>,
-}
+/// Longest text of a message that is read, in bytes: thoughts may stand before the answer.
+const MAX_CONTENT: usize = 4 << 20;
+/// Longest arguments of one tool call, and of all calls of a message, in bytes. What is longer is cut, and so is no JSON any
+/// more, which the model is told.
+const MAX_ARGUMENTS: usize = 64 << 10;
+const MAX_ALL_ARGUMENTS: usize = 256 << 10;
+/// Longest name or id of a call, in bytes.
+const MAX_NAME: usize = 256;
+/// Most parts of a content.
+const MAX_PARTS: usize = 1024;
+/// All fields of a message that only its provider knows, in bytes; those that do not fit are left out.
+const MAX_OWN: usize = 256 << 10;
 
 /// Reads the first choice of a reply.
 ///
 /// Liberal: content may be null, a string or a list of parts; arguments may be an object; ids may be missing (then they
-/// are `call_1`, `call_2`, … by place); the older `function_call` is a tool call; unknown fields are ignored; a missing
-/// usage is zero; `finish_reason` "length" sets `truncated`.
+/// are `call_1`, `call_2`, … by place); the older `function_call` is a tool call; a missing usage is zero. Fields of the message
+/// and its calls that are not known here are kept for the provider.
 ///
 /// An error for a body that is no JSON or is cut, an error in a success body, no choices, or a choice without a message.
 fn read_reply(body: &[u8]) -> Result<ChatReply, ReplyError> {
-    let reply: Reply = parse_json(body)?;
-    let Some(choice) = reply.choices.and_then(|choices| choices.into_iter().next()) else {
-        return Err(match reply.error {
-            Some(error) if !error.is_null() => ReplyError::Reported(message::error_message(body)),
-            _ => ReplyError::NoChoices(message::printable(body, 120)),
-        });
+    let text = json::readable(body);
+    let reply: Fields<'_> = super::one(&text)?;
+    let choice = reply.get("choices").and_then(First::<&RawValue, 1>::of).and_then(|c| c.items.first().copied());
+    let choice = choice.and_then(Fields::of);
+    let Some(choice) = choice else {
+        return Err(reported(&reply).unwrap_or_else(|| ReplyError::NoChoices(message::printable(text.as_bytes(), 120))));
     };
-    let Some(message) = choice.message else {
-        return Err(ReplyError::Shape(format!("choice 0 has no message in {}", message::printable(body, 120))));
-    };
-    let content = text_of(message.content.as_ref()).or_else(|| text_of(message.refusal.as_ref()));
-    let mut tool_calls = read_calls(message.tool_calls.as_ref());
-    if tool_calls.is_empty() {
-        tool_calls.extend(message.function_call.as_ref().and_then(|call| read_call(call, 1)));
+    let read = choice.object("message").map(|message| read_message(&message));
+    let is_empty =
+        read.as_ref().is_none_or(|r| r.content.as_deref().is_none_or(str::is_empty) && r.tool_calls.is_empty());
+    if is_empty {
+        if let Some(error) = choice.get("error") {
+            return Err(reported_by(error, None));
+        }
+        if reply.get("error").is_some() {
+            return Err(reported(&reply).expect("an error is reported"));
+        }
     }
-    Ok(ChatReply {
-        content,
-        tool_calls,
-        usage: usage(reply.usage.as_ref()),
-        truncated: choice.finish_reason.as_ref().and_then(Value::as_str) == Some("length"),
-    })
+    let Some(mut read) = read else {
+        return Err(ReplyError::Shape(format!(
+            "choice 0 has no message in {}",
+            message::printable(text.as_bytes(), 120)
+        )));
+    };
+    read.usage = usage(reply.get("usage"));
+    read.finish = finish(choice.text("finish_reason", 64).as_deref());
+    Ok(read)
+}
+
+fn finish(reason: Option<&str>) -> Finish {
+    match reason.map(str::to_ascii_lowercase).as_deref() {
+        Some("length" | "max_tokens" | "model_length" | "max_output_tokens") => Finish::Truncated,
+        Some("content_filter" | "content-filter" | "safety" | "recitation" | "prohibited_content" | "blocklist") => {
+            Finish::Filtered
+        }
+        _ => Finish::Complete,
+    }
+}
+
+fn read_message(message: &Fields<'_>) -> ChatReply {
+    let content = message.get("content").and_then(text_of).or_else(|| message.get("refusal").and_then(text_of));
+    let mut room = MAX_ALL_ARGUMENTS;
+    let (mut tool_calls, mut dropped_calls) =
+        message.get("tool_calls").map(|c| read_calls(c, &mut room)).unwrap_or_default();
+    if tool_calls.is_empty() {
+        let call = message.get("function_call").and_then(|call| read_call(call, 1, &mut room));
+        (tool_calls, dropped_calls) = (call.into_iter().collect(), 0);
+    }
+    let mut room = MAX_OWN;
+    let mut own = own_fields(message, &["role", "content", "refusal", "tool_calls", "function_call"], &mut room);
+    // Thoughts among the parts of a content go back with it.
+    if let Some(parts) = message.get("content").filter(|c| c.get().starts_with('[') && has_other_parts(c)) {
+        keep("content", parts, &mut own, &mut room);
+    }
+    ChatReply { content, tool_calls, dropped_calls, own, ..ChatReply::default() }
+}
+
+/// The fields besides those that are known.
+fn own_fields(fields: &Fields<'_>, known: &[&str], room: &mut usize) -> OwnFields {
+    let mut own = OwnFields::default();
+    for (name, value) in fields.iter().filter(|(name, _)| !known.contains(name)) {
+        keep(name, value, &mut own, room);
+    }
+    own
+}
+
+fn keep(name: &str, value: &RawValue, own: &mut OwnFields, room: &mut usize) {
+    let size = name.len() + value.get().len();
+    // A name with U+0000 could not be stored; nobody has one.
+    if size <= *room && !name.contains('\0') {
+        *room -= size;
+        own.0.insert(name.to_owned(), value.get().to_owned());
+    }
 }
 
 /// Text of a content: a string, or the text parts of a list joined; `None` when there is none.
-fn text_of(content: Option<&Value>) -> Option<String> {
-    match content? {
-        Value::String(text) => Some(text.clone()),
-        Value::Array(parts) => {
-            let texts: Vec<String> = parts
-                .iter()
-                .filter_map(|part| match part {
-                    Value::String(text) => Some(text.clone()),
-                    // A part of another type ("thinking") may have a text too, which is not part of the answer.
-                    Value::Object(map) => match map.get("type").and_then(Value::as_str) {
-                        None | Some("text" | "output_text" | "refusal") => {
-                            text_of(map.get("text").or_else(|| map.get("refusal")))
-                        }
-                        Some(_) => None,
-                    },
-                    _ => None,
-                })
-                .collect();
-            (!texts.is_empty()).then(|| texts.concat())
-        }
-        _ => None,
+fn text_of(content: &RawValue) -> Option<String> {
+    if content.get().starts_with('"') {
+        return json::text(content, MAX_CONTENT);
     }
+    let parts: First<&RawValue, MAX_PARTS> = First::of(content)?;
+    let mut texts = String::new();
+    let mut any = false;
+    for part in parts.items {
+        let room = MAX_CONTENT - texts.len();
+        let text = if part.get().starts_with('"') {
+            json::text(part, room)
+        } else {
+            Fields::of(part)
+                .filter(is_text)
+                .and_then(|part| part.any(&["text", "refusal"]).and_then(|t| json::text(t, room)))
+        };
+        any |= text.is_some();
+        texts.push_str(text.as_deref().unwrap_or_default());
+    }
+    any.then_some(texts)
 }
 
-fn read_calls(calls: Option<&Value>) -> Vec<ToolCall> {
-    match calls {
-        Some(Value::Array(calls)) => calls.iter().enumerate().filter_map(|(i, call)| read_call(call, i + 1)).collect(),
-        Some(call @ Value::Object(_)) => read_call(call, 1).into_iter().collect(),
-        _ => Vec::new(),
+/// A part of another type ("thinking") may have a text too, which is not part of the answer.
+fn is_text(part: &Fields<'_>) -> bool {
+    matches!(part.text("type", 32).as_deref(), None | Some("text" | "output_text" | "refusal"))
+}
+
+fn has_other_parts(content: &RawValue) -> bool {
+    let parts = First::<&RawValue, MAX_PARTS>::of(content).unwrap_or_default();
+    parts.items.into_iter().filter_map(Fields::of).any(|part| !is_text(&part))
+}
+
+/// The calls, and how many there are beyond those that are looked at.
+fn read_calls(calls: &RawValue, room: &mut usize) -> (Vec<ToolCall>, usize) {
+    if calls.get().starts_with('{') {
+        return (read_call(calls, 1, room).into_iter().collect(), 0);
     }
+    let calls: First<&RawValue, MAX_CALLS> = First::of(calls).unwrap_or_default();
+    let dropped = calls.count - calls.items.len();
+    let calls = calls.items.into_iter().zip(1..).filter_map(|(call, number)| read_call(call, number, room));
+    (calls.collect(), dropped)
 }
 
 /// One call: `{"id", "function": {"name", "arguments"}}`, or name and arguments at the top.
 /// `None` only for what is no object: a call without a name is kept, so that the model can be told.
-fn read_call(call: &Value, number: usize) -> Option<ToolCall> {
-    let object = call.as_object()?;
-    let function = object.get("function").and_then(Value::as_object).unwrap_or(object);
-    let id = object.get("id").and_then(Value::as_str).filter(|id| !id.trim().is_empty());
-    let arguments = match function.get("arguments").or_else(|| function.get("parameters")) {
-        Some(Value::String(text)) if text.trim().is_empty() => "{}".to_owned(),
-        Some(Value::String(text)) => text.clone(),
-        None | Some(Value::Null) => "{}".to_owned(),
-        Some(other) => other.to_string(),
+fn read_call(call: &RawValue, number: usize, room: &mut usize) -> Option<ToolCall> {
+    let object = Fields::of(call)?;
+    let inner = object.object("function");
+    let function = inner.as_ref().unwrap_or(&object);
+    let id = object.text("id", MAX_NAME).filter(|id| !id.trim().is_empty());
+    let most = MAX_ARGUMENTS.min(*room);
+    let arguments = match function.any(&["arguments", "parameters"]) {
+        None => "{}".to_owned(),
+        Some(value) => match json::text(value, most) {
+            Some(text) if text.trim().is_empty() => "{}".to_owned(),
+            Some(text) => text,
+            None => value.get()[..value.get().floor_char_boundary(most)].to_owned(),
+        },
     };
+    *room -= arguments.len().min(*room);
+    let mut own_room = MAX_OWN / MAX_CALLS;
+    let known = ["id", "type", "function", "name", "arguments", "parameters"];
     Some(ToolCall {
-        id: id.map_or_else(|| format!("call_{number}"), str::to_owned),
-        name: function.get("name").and_then(Value::as_str).unwrap_or_default().to_owned(),
+        id: id.unwrap_or_else(|| format!("call_{number}")),
+        name: function.text("name", MAX_NAME).unwrap_or_default(),
         arguments,
+        own: own_fields(&object, &known, &mut own_room),
+        function_own: inner.as_ref().map(|f| own_fields(f, &known, &mut own_room)).unwrap_or_default(),
     })
 }
 
 /// Usage under OpenAI's names or the newer `input_tokens`/`output_tokens`; zero for what is missing or no number.
-pub(super) fn usage(usage: Option<&Value>) -> Usage {
+pub(super) fn usage(usage: Option<&RawValue>) -> Usage {
+    let usage = usage.and_then(Fields::of).unwrap_or_default();
     let read = |names: [&str; 2]| {
-        let number = names.iter().find_map(|name| usage?.get(name));
-        number.and_then(|n| n.as_u64().or_else(|| n.as_f64().map(|f| f as u64))).unwrap_or(0)
+        let number = usage.any(&names).and_then(|number| number.get().parse::<f64>().ok());
+        // Beyond 2^53 nobody counts; a negative number becomes 0.
+        number.map_or(0, |n| n.min(9e15) as u64)
     };
     Usage {
         input_tokens: read(["prompt_tokens", "input_tokens"]),
@@ -200,7 +335,7 @@ mod tests {
     }
 
     fn call(id: &str, name: &str, arguments: &str) -> ToolCall {
-        ToolCall { id: id.into(), name: name.into(), arguments: arguments.into() }
+        ToolCall { id: id.into(), name: name.into(), arguments: arguments.into(), ..ToolCall::default() }
     }
 
     #[test]
@@ -212,9 +347,10 @@ mod tests {
                 Message::Assistant {
                     content: None,
                     tool_calls: vec![call("c1", "f", r#"{"query":"x"}"#), call("c2", "f", "{broken")],
+                    own: OwnFields::default(),
                 },
                 Message::Tool { call_id: "c1".into(), content: "t".into() },
-                Message::Assistant { content: Some("a".into()), tool_calls: vec![] },
+                Message::Assistant { content: Some("a".into()), tool_calls: vec![], own: OwnFields::default() },
             ],
             tools: vec![ToolSpec { name: "f".into(), description: "d".into(), parameters: json!({"type": "object"}) }],
             tool_choice: ToolChoice::None,
@@ -291,12 +427,12 @@ mod tests {
     fn length_is_truncated_and_usage_is_optional() {
         let body = br#"{"choices":[{"message":{"content":"x"},"finish_reason":"length"}],"usage":{"prompt_tokens":3,"completion_tokens":4.0}}"#;
         let read = OpenAi.reply(body).unwrap();
-        assert!(read.truncated);
+        assert_eq!(read.finish, Finish::Truncated);
         assert_eq!(read.usage, Usage { input_tokens: 3, output_tokens: 4 });
         assert_eq!(reply(json!({"content": "x"})).usage, Usage::default());
         let null =
             OpenAi.reply(br#"{"choices":[{"message":{"content":"x"},"finish_reason":null}],"usage":null}"#).unwrap();
-        assert!(!null.truncated && null.usage == Usage::default());
+        assert!(null.finish == Finish::Complete && null.usage == Usage::default());
     }
 
     #[test]

@@ -7,8 +7,12 @@
 mod chat;
 mod embeddings;
 
+use serde_json::value::RawValue;
+
+use super::json::{Fields, First};
 use super::options::*;
-use super::{Chat, Embeddings, HttpWire, Transport, Wire, bearer};
+use super::reply::parse_json;
+use super::{Chat, Embeddings, HttpWire, ReplyError, Settings, Transport, Wire, bearer, join_url};
 
 /// `api 'openai'`.
 pub struct OpenAi;
@@ -19,6 +23,40 @@ const SEND_DIMENSIONS: OptionSpec = OptionSpec::of_server(
     OptionKind::Flag { default: false },
     "whether the wanted length of embeddings is sent along",
 );
+
+/// How the key is sent.
+const AUTH_HEADER: OptionSpec = OptionSpec::of_server(
+    "auth_header",
+    OptionKind::Choice { values: &["authorization", "api-key", "x-api-key"], default: "authorization" },
+    "header that carries the key: `authorization` (as `Bearer KEY`), `api-key` (Azure) or `x-api-key`",
+);
+
+/// What Azure's address of a deployment ends with.
+const API_VERSION: OptionSpec = OptionSpec::of_server(
+    "api_version",
+    OptionKind::Word,
+    "value of the parameter `api-version` that is added to every address (Azure)",
+);
+
+/// The address of an endpoint.
+fn url(settings: &Settings, path: &str) -> String {
+    let url = join_url(&settings.base_url, path);
+    match settings.word(&API_VERSION) {
+        Some(version) => format!("{url}?api-version={version}"),
+        None => url,
+    }
+}
+
+/// The reply, also where it stands alone in a list.
+fn one(text: &str) -> Result<Fields<'_>, ReplyError> {
+    if text.trim_start().starts_with('[') {
+        let list: First<&RawValue, 1> = parse_json(text.as_bytes())?;
+        if let Some(fields) = list.items.first().and_then(|item| Fields::of(item)) {
+            return Ok(fields);
+        }
+    }
+    parse_json(text.as_bytes())
+}
 
 impl Wire for OpenAi {
     fn name(&self) -> &'static str {
@@ -43,6 +81,8 @@ impl Wire for OpenAi {
             MAX_IN_FLIGHT,
             MAX_RESPONSE_BYTES,
             SEND_DIMENSIONS,
+            AUTH_HEADER,
+            API_VERSION,
         ]
     }
 
@@ -52,8 +92,12 @@ impl Wire for OpenAi {
 }
 
 impl HttpWire for OpenAi {
-    fn headers(&self, key: Option<&str>) -> Vec<(&'static str, String)> {
-        key.map(bearer).into_iter().collect()
+    fn headers(&self, settings: &Settings, key: Option<&str>) -> Vec<(&'static str, String)> {
+        let header = |key: &str| match settings.choice(&AUTH_HEADER) {
+            "authorization" => bearer(key),
+            other => (other, key.to_owned()),
+        };
+        key.map(header).into_iter().collect()
     }
 
     fn chat(&self) -> Option<&dyn Chat> {
@@ -68,7 +112,7 @@ impl HttpWire for OpenAi {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::provider::{FailureKind, Settings};
+    use crate::provider::FailureKind;
 
     /// The settings of a server with these options besides `api` and `base_url`.
     pub fn settings(options: &[(&str, &str)]) -> Settings {
@@ -78,8 +122,17 @@ mod tests {
 
     #[test]
     fn a_key_is_sent_as_a_bearer_token_and_none_sends_no_header() {
-        assert_eq!(OpenAi.headers(Some("sk-x")), [("authorization", "Bearer sk-x".to_owned())]);
-        assert!(OpenAi.headers(None).is_empty());
+        let plain = settings(&[]);
+        assert_eq!(OpenAi.headers(&plain, Some("sk-x")), [("authorization", "Bearer sk-x".to_owned())]);
+        assert!(OpenAi.headers(&plain, None).is_empty());
+    }
+
+    #[test]
+    fn azure_takes_its_key_in_a_header_and_a_version_in_the_address() {
+        let azure = settings(&[("auth_header", "api-key"), ("api_version", "2024-10-21")]);
+        assert_eq!(OpenAi.headers(&azure, Some("k")), [("api-key", "k".to_owned())]);
+        assert_eq!(url(&azure, "/embeddings"), "http://h/v1/embeddings?api-version=2024-10-21");
+        assert_eq!(url(&settings(&[]), "/embeddings"), "http://h/v1/embeddings");
     }
 
     #[test]

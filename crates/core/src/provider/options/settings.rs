@@ -65,6 +65,23 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// A choice of an API's own.
+    ///
+    /// # Panics
+    /// When `spec` is no choice.
+    pub fn choice(&self, spec: &OptionSpec) -> &'static str {
+        let OptionKind::Choice { values, default } = spec.kind else { panic!("option {} is no choice", spec.name) };
+        let set = self.options.get(spec.name);
+        values.iter().find(|value| set.is_some_and(|set| set == *value)).copied().unwrap_or(default)
+    }
+
+    /// A word of an API's own, if it is set.
+    pub fn word(&self, spec: &OptionSpec) -> Option<&str> {
+        self.options.get(spec.name).map(String::as_str)
+    }
+}
+
 // `read` has checked the values: what does not parse here is not there.
 
 fn seconds(spec: &OptionSpec, options: &Options) -> Duration {

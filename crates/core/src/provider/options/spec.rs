@@ -29,6 +29,15 @@ pub enum OptionKind {
         /// Where the option is not set.
         default: u64,
     },
+    /// One of a few words.
+    Choice {
+        /// The words.
+        values: &'static [&'static str],
+        /// Where the option is not set.
+        default: &'static str,
+    },
+    /// Letters, digits, `.`, `_` and `-`; at most 64.
+    Word,
     /// A boolean as PostgreSQL writes it.
     Flag {
         /// Where the option is not set.
@@ -88,6 +97,7 @@ impl OptionSpec {
             OptionKind::Seconds { default } => Some(default.to_string()),
             OptionKind::Count { default, .. } => Some(default.to_string()),
             OptionKind::Flag { default } => Some(default.to_string()),
+            OptionKind::Choice { default, .. } => Some(default.to_owned()),
             _ => None,
         }
     }
@@ -170,6 +180,10 @@ pub(super) fn parse_seconds(value: &str) -> Option<f64> {
 
 pub(super) fn parse_count(value: &str, min: u64, max: u64) -> Option<u64> {
     value.parse().ok().filter(|n| (min..=max).contains(n))
+}
+
+pub(super) fn is_word(value: &str) -> bool {
+    (1..=64).contains(&value.len()) && value.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
 }
 
 pub(super) fn parse_flag(value: &str) -> Option<bool> {

@@ -1,6 +1,6 @@
 //! What DDL may set.
 
-use super::spec::{parse_count, parse_flag, parse_seconds};
+use super::spec::{is_word, parse_count, parse_flag, parse_seconds};
 use super::{API, ForeignObject, MAX_SECONDS, MIN_SECONDS, OptionKind, OptionSpec, Options};
 use crate::provider::{Transport, Wire, check_base_url};
 use crate::text::shorten;
@@ -219,6 +219,18 @@ pub(super) fn check_value(wires: &[&'static dyn Wire], spec: &OptionSpec, value:
             Some(_) => return Ok(()),
             None => format!("Give a whole number between {min} and {max}."),
         },
+        OptionKind::Choice { values, .. } => {
+            if values.contains(&value) {
+                return Ok(());
+            }
+            format!("Valid values are: {}.", values.join(", "))
+        }
+        OptionKind::Word => {
+            if is_word(value) {
+                return Ok(());
+            }
+            "Give 1 to 64 letters, digits, dots, underscores and hyphens.".to_owned()
+        }
         OptionKind::Flag { .. } => match parse_flag(value) {
             Some(_) => return Ok(()),
             None => "Valid values are: true, false.".to_owned(),
@@ -292,6 +304,13 @@ mod tests {
             ("max_batch_tokens", &["100"], &["99"], "Give a whole number between 100 and 10000000."),
             ("max_in_flight", &["64"], &["0", "65"], "Give a whole number between 1 and 64."),
             ("max_response_bytes", &["1024"], &["1023"], "Give a whole number between 1024 and 1073741824."),
+            (
+                "auth_header",
+                &["authorization", "api-key"],
+                &["cookie", ""],
+                "Valid values are: authorization, api-key,",
+            ),
+            ("api_version", &["2024-10-21", "preview"], &["", "1&x=2", "a b"], "Give 1 to 64 letters"),
             ("send_dimensions", &["true", "OFF", "1"], &["perhaps", ""], "Valid values are: true, false."),
             ("api_key_env", &["OPENAI_API_KEY", "_k1"], &["", "1K", "A B"], "Give the name of an environment variable"),
             ("api_key_file", &["/etc/key"], &["key", ""], "Give the absolute path"),
