@@ -19,4 +19,5 @@ mod retrieval;
 mod secrets;
 mod security;
 mod signatures;
+mod visibility;
 mod worker;
