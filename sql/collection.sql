@@ -49,7 +49,7 @@ CREATE FUNCTION rag_internal.sync_grants(collection_id integer) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     c rag_internal.collection;
-    grantee oid;
+    grantees text;
     readers oid[];
     chunks record;
 BEGIN
@@ -57,35 +57,36 @@ BEGIN
     IF NOT EXISTS (SELECT FROM pg_class WHERE oid = c.source) THEN
         RETURN;
     END IF;
-    -- Who was granted SELECT on the source, or on each of its key and content columns; 0 is PUBLIC.
+    -- Who was granted SELECT on the source, or on each of its key and content columns; 0 is PUBLIC. Not the owner, and of
+    -- those who hold SELECT only those who have it from the owner: what GRANT and REVOKE here leave as it is would be tried
+    -- again and again, since they fire the event trigger that calls this.
     readers := ARRAY(
         SELECT a.grantee FROM pg_class r, aclexplode(r.relacl) a
         WHERE r.oid = c.source AND a.privilege_type = 'SELECT' AND a.grantee <> r.relowner
         UNION
-        SELECT a.grantee FROM pg_attribute col, aclexplode(col.attacl) a
+        SELECT a.grantee FROM pg_attribute col JOIN pg_class r ON r.oid = col.attrelid, aclexplode(col.attacl) a
         WHERE col.attrelid = c.source AND NOT col.attisdropped AND a.privilege_type = 'SELECT'
-          AND col.attname = ANY (c.key_columns || c.content_columns)
+          AND a.grantee <> r.relowner AND col.attname = ANY (c.key_columns || c.content_columns)
         GROUP BY a.grantee
         HAVING count(DISTINCT col.attname) = (SELECT count(DISTINCT u) FROM unnest(c.key_columns || c.content_columns) u));
     FOR chunks IN
         SELECT r.oid::regclass AS name, ARRAY(
             SELECT DISTINCT a.grantee FROM aclexplode(r.relacl) a
-            WHERE a.privilege_type = 'SELECT' AND a.grantee <> r.relowner) AS holders
+            WHERE a.privilege_type = 'SELECT' AND a.grantee <> r.relowner AND a.grantor = r.relowner) AS holders
         FROM rag_internal.generation g JOIN pg_class r ON r.oid = g.chunk_table
         WHERE g.collection = c.id AND NOT g.is_adopted
     LOOP
-        FOREACH grantee IN ARRAY readers LOOP
-            IF grantee <> ALL (chunks.holders) THEN
-                EXECUTE format('GRANT SELECT ON %s TO %s', chunks.name,
-                               CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END);
-            END IF;
-        END LOOP;
-        FOREACH grantee IN ARRAY chunks.holders LOOP
-            IF grantee <> ALL (readers) THEN
-                EXECUTE format('REVOKE SELECT ON %s FROM %s CASCADE', chunks.name,
-                               CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END);
-            END IF;
-        END LOOP;
+        -- One statement for all of them: each fires the event trigger, so that one for each would go deep into the stack.
+        SELECT string_agg(CASE WHEN u = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(u)) END, ', ') INTO grantees
+        FROM unnest(readers) u WHERE u <> ALL (chunks.holders);
+        IF grantees IS NOT NULL THEN
+            EXECUTE format('GRANT SELECT ON %s TO %s', chunks.name, grantees);
+        END IF;
+        SELECT string_agg(CASE WHEN u = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(u)) END, ', ') INTO grantees
+        FROM unnest(chunks.holders) u WHERE u <> ALL (readers);
+        IF grantees IS NOT NULL THEN
+            EXECUTE format('REVOKE SELECT ON %s FROM %s CASCADE', chunks.name, grantees);
+        END IF;
     END LOOP;
 END $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.sync_grants(integer) FROM PUBLIC;
