@@ -59,7 +59,7 @@ impl Change {
 }
 
 fn row_security(random: &mut Random, table: &Table) -> Change {
-    let what = random.choose(&["ENABLE", "ENABLE", "ENABLE", "DISABLE", "FORCE", "NO FORCE"]);
+    let what = random.choose(&["ENABLE", "ENABLE", "ENABLE", "ENABLE", "DISABLE", "FORCE", "NO FORCE"]);
     // Policies of a partition do not count for those who come through its parent.
     let partition = table.partitions.first().filter(|_| random.below(4) == 0);
     let table = partition.cloned().unwrap_or_else(|| table.sql());
@@ -117,13 +117,13 @@ fn grants(random: &mut Random, model: &Model, place: usize) -> Change {
     }
     let columns: Vec<String> = columns.into_iter().map(|c| table.column(c)).collect();
     let (sql, columns) = (table.sql(), columns.join(", "));
-    Change::of(match random.below(9) {
-        0..3 => format!("GRANT SELECT ON {sql} TO {to}"),
-        3 => format!("REVOKE SELECT ON {sql} FROM {to}"),
-        4 => format!("GRANT SELECT ({columns}) ON {sql} TO {to}"),
-        5 => format!("REVOKE SELECT ON {sql} FROM {to}; GRANT SELECT ({columns}) ON {sql} TO {to}"),
-        6 if !columns.is_empty() => format!("REVOKE SELECT ({columns}) ON {sql} FROM {to}"),
-        7 => {
+    Change::of(match random.below(11) {
+        0..5 => format!("GRANT SELECT ON {sql} TO {to}"),
+        5 => format!("REVOKE SELECT ON {sql} FROM {to}"),
+        6 => format!("GRANT SELECT ({columns}) ON {sql} TO {to}"),
+        7 => format!("REVOKE SELECT ON {sql} FROM {to}; GRANT SELECT ({columns}) ON {sql} TO {to}"),
+        8 if !columns.is_empty() => format!("REVOKE SELECT ({columns}) ON {sql} FROM {to}"),
+        9 => {
             let what = random.choose(&["GRANT USAGE ON SCHEMA $ TO", "REVOKE USAGE ON SCHEMA $ FROM"]);
             format!("{} {to}", what.replace('$', &quote(&table.schema)))
         }

@@ -65,7 +65,7 @@ pub fn condition(random: &mut Random, table: &Table, roles: &[String]) -> String
     let (tenant, author, level) = (table.column(table.tenant), table.column(table.author), table.column(table.level));
     let (key, content) = (table.column(table.keys[0]), table.column(table.content[0]));
     let number = random.below(6);
-    let one = match random.below(21) {
+    let one = match random.below(20) {
         0 | 1 => format!("{tenant} = current_setting('app.tenant', true)"),
         // An error where nobody ever set it.
         2 => format!("{tenant} = current_setting('app.tenant')"),
@@ -87,12 +87,11 @@ pub fn condition(random: &mut Random, table: &Table, roles: &[String]) -> String
         16 => format!("{tenant} = ANY (string_to_array(current_setting('app.tenants', true), ','))"),
         17 => format!("current_user = {}", literal(random.pick(roles).as_str())),
         18 => "true".into(),
-        19 => "false".into(),
-        _ => "NULL::boolean".into(),
+        _ => (*random.pick(&["false", "NULL::boolean"])).into(),
     };
-    match random.below(4) {
-        0 => format!("({one}) OR {level} = {number}"),
-        1 => format!("({one}) AND {tenant} <> {}", literal(random.choose(&TENANTS))),
+    match random.below(5) {
+        0 | 1 => format!("({one}) OR {level} = {number}"),
+        2 => format!("({one}) AND {tenant} <> {}", literal(random.choose(&TENANTS))),
         _ => one,
     }
 }
