@@ -117,13 +117,15 @@ fn grants(random: &mut Random, model: &Model, place: usize) -> Change {
     }
     let columns: Vec<String> = columns.into_iter().map(|c| table.column(c)).collect();
     let (sql, columns) = (table.sql(), columns.join(", "));
-    Change::of(match random.below(11) {
+    // Owners keep their own rights: it is with them that chunks are made and found.
+    let owns = model.tables.iter().filter_map(|t| t.owner).any(|owner| to == quote(&model.roles[owner]));
+    Change::of(match random.below(if owns { 7 } else { 12 }) {
         0..5 => format!("GRANT SELECT ON {sql} TO {to}"),
-        5 => format!("REVOKE SELECT ON {sql} FROM {to}"),
-        6 => format!("GRANT SELECT ({columns}) ON {sql} TO {to}"),
-        7 => format!("REVOKE SELECT ON {sql} FROM {to}; GRANT SELECT ({columns}) ON {sql} TO {to}"),
-        8 if !columns.is_empty() => format!("REVOKE SELECT ({columns}) ON {sql} FROM {to}"),
-        9 => {
+        5 | 6 => format!("GRANT SELECT ({columns}) ON {sql} TO {to}"),
+        7 => format!("REVOKE SELECT ON {sql} FROM {to}"),
+        8 => format!("REVOKE SELECT ON {sql} FROM {to}; GRANT SELECT ({columns}) ON {sql} TO {to}"),
+        9 => format!("REVOKE SELECT ({columns}) ON {sql} FROM {to}"),
+        10 => {
             let what = random.choose(&["GRANT USAGE ON SCHEMA $ TO", "REVOKE USAGE ON SCHEMA $ FROM"]);
             format!("{} {to}", what.replace('$', &quote(&table.schema)))
         }
