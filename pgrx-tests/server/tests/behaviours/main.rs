@@ -9,6 +9,7 @@ mod cluster;
 mod collection;
 mod docs;
 mod fake_provider;
+mod hunt;
 mod ingest;
 mod interrupts;
 mod provider;

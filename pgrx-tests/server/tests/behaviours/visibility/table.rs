@@ -365,13 +365,16 @@ impl Table {
         format!("{}, {}, {metadata}", text(self.title), text(self.link))
     }
 
-    /// The places of the columns that the collection uses.
-    pub fn used(&self) -> Vec<usize> {
+    /// A list, in parentheses, of the columns that the collection uses, or of all of them but one.
+    pub fn some_used(&self, random: &mut Random) -> String {
         let mut used: Vec<usize> = self.keys.iter().chain(&self.content).chain(&self.metadata).copied().collect();
         used.extend(self.title.iter().chain(&self.link));
         used.sort_unstable();
         used.dedup();
-        used
+        if random.below(2) == 0 {
+            used.remove(random.below(used.len()));
+        }
+        format!("({})", self.list(&used))
     }
 }
 

@@ -132,8 +132,9 @@ impl World {
         table.chunk_keys = self.admin.column(&keys).await;
         self.do_as_admin(&search::create_function(place, &table.collection)).await;
         for role in &roles {
+            let columns = if self.random.below(4) == 0 { table.some_used(&mut self.random) } else { String::new() };
             if self.random.below(6) > 0 {
-                self.do_as_admin(&format!("GRANT SELECT ON {} TO {}", table.sql(), quote(role))).await;
+                self.do_as_admin(&format!("GRANT SELECT {columns} ON {} TO {}", table.sql(), quote(role))).await;
             }
         }
         for _ in 0..1 + self.random.below(3) {
