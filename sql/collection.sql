@@ -59,7 +59,7 @@ CREATE FUNCTION rag_internal.grants_to_sync(only_collection integer DEFAULT NULL
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     c record;
-    grantee oid;
+    grantees text;
     readers oid[];
     chunks record;
 BEGIN
@@ -67,41 +67,42 @@ BEGIN
         SELECT r.* FROM rag_internal.collection r
         WHERE (only_collection IS NULL OR r.id = only_collection) AND EXISTS (SELECT FROM pg_class s WHERE s.oid = r.source)
     LOOP
-        -- Who was granted SELECT on the source, or on each of its key and content columns; 0 is PUBLIC.
+        -- Who was granted SELECT on the source, or on each of its key and content columns; 0 is PUBLIC. Not the owner, and of
+        -- those who hold SELECT only those who have it from the owner: what GRANT and REVOKE here leave as it is would be tried
+        -- again and again, since they fire the event trigger that leads here.
         readers := ARRAY(
             SELECT a.grantee FROM pg_class r, aclexplode(r.relacl) a
             WHERE r.oid = c.source AND a.privilege_type = 'SELECT' AND a.grantee <> r.relowner
             UNION
-            SELECT a.grantee FROM pg_attribute col, aclexplode(col.attacl) a
+            SELECT a.grantee FROM pg_attribute col JOIN pg_class r ON r.oid = col.attrelid, aclexplode(col.attacl) a
             WHERE col.attrelid = c.source AND NOT col.attisdropped AND a.privilege_type = 'SELECT'
-              AND col.attname = ANY (c.key_columns || c.content_columns)
+              AND a.grantee <> r.relowner AND col.attname = ANY (c.key_columns || c.content_columns)
             GROUP BY a.grantee
             HAVING count(DISTINCT col.attname) = (SELECT count(DISTINCT u) FROM unnest(c.key_columns || c.content_columns) u));
         -- Only tables that still belong to the owner they were made for: others wait for rag.refresh.
         FOR chunks IN
             SELECT r.relowner, r.oid::regclass AS name, ARRAY(
                 SELECT DISTINCT a.grantee FROM aclexplode(r.relacl) a
-                WHERE a.privilege_type = 'SELECT' AND a.grantee <> r.relowner) AS holders
+                WHERE a.privilege_type = 'SELECT' AND a.grantee <> r.relowner AND a.grantor = r.relowner) AS holders
             FROM rag_internal.generation g JOIN pg_class r ON r.oid = g.chunk_table
             JOIN rag_internal.chunk_owner o ON o.chunk_table = g.chunk_table AND o.owner = r.relowner
             WHERE g.collection = c.id AND NOT g.is_adopted
         LOOP
             collection := c.name;
             owner := chunks.relowner;
-            FOREACH grantee IN ARRAY readers LOOP
-                IF grantee <> ALL (chunks.holders) AND grantee <> owner THEN
-                    statement := format('GRANT SELECT ON %s TO %s', chunks.name,
-                                        CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END);
-                    RETURN NEXT;
-                END IF;
-            END LOOP;
-            FOREACH grantee IN ARRAY chunks.holders LOOP
-                IF grantee <> ALL (readers) THEN
-                    statement := format('REVOKE SELECT ON %s FROM %s CASCADE', chunks.name,
-                                        CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END);
-                    RETURN NEXT;
-                END IF;
-            END LOOP;
+            -- One statement for all grantees: each fires the event trigger, so that one for each would go deep into the stack.
+            SELECT string_agg(CASE WHEN u = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(u)) END, ', ') INTO grantees
+            FROM unnest(readers) u WHERE u <> ALL (chunks.holders) AND u <> owner;
+            IF grantees IS NOT NULL THEN
+                statement := format('GRANT SELECT ON %s TO %s', chunks.name, grantees);
+                RETURN NEXT;
+            END IF;
+            SELECT string_agg(CASE WHEN u = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(u)) END, ', ') INTO grantees
+            FROM unnest(chunks.holders) u WHERE u <> ALL (readers);
+            IF grantees IS NOT NULL THEN
+                statement := format('REVOKE SELECT ON %s FROM %s CASCADE', chunks.name, grantees);
+                RETURN NEXT;
+            END IF;
         END LOOP;
     END LOOP;
 END $$;

@@ -71,6 +71,14 @@ pub enum FaultKind {
     /// 401 with an error body that repeats the API key, as some providers do.
     #[serde(rename = "status_401")]
     Status401,
+    /// An answer that repeats the API key: in `body`, `KEY` stands for it as it came, `KEY_JSON` for it as it looks inside
+    /// of JSON, `KEY_URL` in a URL, `KEY_UPPER` in upper case.
+    EchoKey {
+        /// The status.
+        status: u16,
+        /// The body.
+        body: String,
+    },
     /// 404: no such model.
     #[serde(rename = "status_404")]
     Status404,

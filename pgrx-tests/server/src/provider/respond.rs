@@ -211,6 +211,15 @@ fn spoil(kind: FaultKind, subject: &Subject, good: Response, authorization: &str
             let key = authorization.strip_prefix("Bearer ").unwrap_or(authorization);
             (How::Whole, Response::error(401, &format!("Incorrect API key provided: {key}.")))
         }
+        FaultKind::EchoKey { status, body } => {
+            let key = authorization.strip_prefix("Bearer ").unwrap_or(authorization);
+            let body = body
+                .replace("KEY_JSON", json!(key).to_string().trim_matches('"'))
+                .replace("KEY_URL", &percent_encoded(key))
+                .replace("KEY_UPPER", &key.to_uppercase())
+                .replace("KEY", key);
+            (How::Whole, Response { status, body: body.into_bytes(), ..good })
+        }
         FaultKind::Status404 => (How::Whole, Response::error(404, "The model does not exist")),
         FaultKind::UnknownModel { model } => {
             (How::Whole, Response::error(404, &format!("The model {model:?} does not exist")))
@@ -246,6 +255,15 @@ fn spoil(kind: FaultKind, subject: &Subject, good: Response, authorization: &str
         | FaultKind::Nan
         | FaultKind::NullElement => (How::Whole, spoil_vectors(&kind, subject, good)),
     }
+}
+
+/// As a URL carries it.
+fn percent_encoded(text: &str) -> String {
+    let byte = |b: u8| match b {
+        b if b.is_ascii_alphanumeric() || b"-._~".contains(&b) => char::from(b).to_string(),
+        b => format!("%{b:02X}"),
+    };
+    text.bytes().map(byte).collect()
 }
 
 /// Faults inside the vectors; a chat response has none and becomes an empty object.

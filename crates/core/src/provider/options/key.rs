@@ -1,9 +1,11 @@
 //! Where a role's key is.
 
+use std::fmt;
+
 use super::{API_KEY, API_KEY_ENV, API_KEY_FILE, Options};
 
 /// Where a role's key is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum KeySource<'a> {
     /// The key itself, without white space around it.
     Given(&'a str),
@@ -11,6 +13,17 @@ pub enum KeySource<'a> {
     File(&'a str),
     /// In the environment variable of this name.
     Environment(&'a str),
+}
+
+/// The key itself is not written.
+impl fmt::Debug for KeySource<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeySource::Given(_) => f.write_str("Given([redacted])"),
+            KeySource::File(path) => f.debug_tuple("File").field(path).finish(),
+            KeySource::Environment(name) => f.debug_tuple("Environment").field(name).finish(),
+        }
+    }
 }
 
 /// The first that is there: the key in the role's mapping, then what the mapping, then what the server points to.
@@ -43,5 +56,12 @@ mod tests {
         ] {
             assert_eq!(key_source(&options(&mapping), &options(&server)), expected, "{mapping:?} {server:?}");
         }
+    }
+
+    #[test]
+    fn a_key_is_not_seen_in_debug_output() {
+        assert_eq!(format!("{:?}", Some(KeySource::Given("sk-planted"))), "Some(Given([redacted]))");
+        assert_eq!(format!("{:?}", KeySource::File("/key")), r#"File("/key")"#);
+        assert_eq!(format!("{:?}", KeySource::Environment("KEY")), r#"Environment("KEY")"#);
     }
 }

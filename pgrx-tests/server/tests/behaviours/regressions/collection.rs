@@ -189,3 +189,55 @@ async fn an_encoding_that_texts_do_not_fit_is_refused() {
     drop(latin);
     postgres.run("DROP DATABASE latin WITH (FORCE)").await;
 }
+
+#[tokio::test]
+async fn grants_that_others_made_or_that_the_owner_has_anyway_are_no_endless_work() {
+    let (db, admin) = Database::open().await;
+    let (owner, reader, third) =
+        (db.create_role("owner").await, db.create_role("reader").await, db.create_role("third").await);
+    admin.run(&format!("GRANT CREATE ON SCHEMA public TO {owner}")).await;
+    let session = db.connect_as(&owner).await;
+    super::make(&session, "notes").await;
+    session.run(&format!("GRANT SELECT (id, body) ON notes TO {owner}")).await;
+    // A reader hands on what it was given of the chunk table, to a role that may not read the source.
+    session
+        .run(&format!(
+            "GRANT SELECT ON notes TO {reader} WITH GRANT OPTION; GRANT SELECT ON notes_chunks TO {reader} WITH GRANT OPTION"
+        ))
+        .await;
+    let reader_session = db.connect_as(&reader).await;
+    reader_session.run(&format!("GRANT SELECT ON notes_chunks TO {third}")).await;
+    let third_session = db.connect_as(&third).await;
+    third_session.error("SELECT * FROM notes_chunks", "42501").await;
+    session.run(&format!("REVOKE SELECT ON notes FROM {reader} CASCADE")).await;
+    reader_session.error("SELECT * FROM notes_chunks", "42501").await;
+    session.run("DROP TABLE notes").await;
+}
+
+#[tokio::test]
+async fn a_table_that_very_many_roles_may_read_is_registered_like_any_other() {
+    let (db, admin) = Database::open().await;
+    let group = db.name.clone();
+    admin
+        .run(&format!(
+            "CREATE TABLE notes (id int PRIMARY KEY, body text); INSERT INTO notes VALUES (1, 'one');
+             DO $$ BEGIN FOR n IN 1..500 LOOP
+                EXECUTE format('CREATE ROLE {group}_reader_%s', n); EXECUTE format('GRANT SELECT ON notes TO {group}_reader_%s', n);
+             END LOOP; END $$"
+        ))
+        .await;
+    let registered = admin
+        .try_rows("SELECT rag.create_collection('notes', 'notes', '{body}', embedding_model => 'fake/embed-8')")
+        .await;
+    let granted =
+        admin.number("SELECT count(*) FROM pg_class c, aclexplode(c.relacl) a WHERE c.relname = 'notes_chunks'").await;
+    admin
+        .run(&format!(
+            "DO $$ BEGIN FOR n IN 1..500 LOOP
+                EXECUTE format('DROP OWNED BY {group}_reader_%s', n); EXECUTE format('DROP ROLE {group}_reader_%s', n);
+             END LOOP; END $$"
+        ))
+        .await;
+    registered.expect("it is registered");
+    assert!(granted >= 500, "{granted} grants were carried over");
+}
