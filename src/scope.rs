@@ -6,7 +6,6 @@
 use crate::guc;
 use crate::pg::role;
 use pgrx::JsonB;
-use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use ragent_core::scope::Scope;
 
@@ -19,16 +18,16 @@ pub fn current() -> Scope {
 }
 
 #[pg_extern(sql = false)]
-fn current_scope() -> Result<Option<JsonB>, ErrorReport> {
-    Ok(current().to_json().map(JsonB))
+fn current_scope() -> Option<JsonB> {
+    current().to_json().map(JsonB)
 }
 
 #[pg_extern(sql = false)]
-fn in_scope(scope: Option<JsonB>) -> Result<bool, ErrorReport> {
-    Ok(current().admits(scope.map(|JsonB(scope)| scope).as_ref()))
+fn in_scope(scope: Option<JsonB>) -> bool {
+    current().admits(scope.map(|JsonB(scope)| scope).as_ref())
 }
 
 #[pg_extern(sql = false)]
-fn reads_all_runs() -> Result<bool, ErrorReport> {
-    Ok(role::has_privileges_of_name(RUN_READER))
+fn reads_all_runs() -> bool {
+    role::has_privileges_of_name(RUN_READER)
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use ragent_server_tests::cluster::Cluster;
 use ragent_server_tests::database::{Database, current, quote};
+use ragent_server_tests::provider::control::FaultKind;
 use ragent_server_tests::random::Random;
 use ragent_server_tests::session::Session;
 use ragent_server_tests::wait::PATIENCE;
@@ -636,6 +637,49 @@ async fn owners_of_partitioned_sources_add_partitions_and_nobody_else_uses_captu
 }
 
 #[tokio::test]
+async fn owners_of_partitioned_sources_do_not_get_in_each_others_way() {
+    let (db, admin) = Database::open().await;
+    let mut sessions = Vec::new();
+    for n in 0..5 {
+        let role = db.create_role(&format!("owner{n}")).await;
+        admin.run(&format!("CREATE SCHEMA s{n} AUTHORIZATION {}", quote(&role))).await;
+        let session = db.connect_as(&role).await;
+        session
+            .run(&format!(
+                "CREATE TABLE s{n}.parts (id int PRIMARY KEY, body text) PARTITION BY RANGE (id);
+                 SELECT rag.create_collection('parts{n}', 's{n}.parts', '{{body}}', embedding_model => 'fake/embed-8',
+                                              dimensions => 8)"
+            ))
+            .await;
+        sessions.push(session);
+    }
+    // All need the privilege at the same time, and give it back at the same time.
+    for step in
+        ["CREATE TABLE s{n}.one PARTITION OF s{n}.parts FOR VALUES FROM (0) TO (10)", "DROP TABLE s{n}.parts CASCADE"]
+    {
+        let statements = sessions.iter().enumerate().map(|(n, session)| {
+            let sql = step.replace("{n}", &n.to_string());
+            async move { session.run(&sql).await }
+        });
+        let together: Vec<_> = statements.collect();
+        futures_of(together).await;
+    }
+    let holders =
+        "SELECT count(*) FROM pg_proc p, aclexplode(p.proacl) a WHERE p.oid = 'rag_internal.capture'::regproc";
+    assert_eq!(admin.number(holders).await, 1, "but the extension's owner");
+}
+
+/// Polls them all until each is done.
+async fn futures_of<F: Future<Output = ()>>(futures: Vec<F>) {
+    let mut waiting: Vec<_> = futures.into_iter().map(Box::pin).collect();
+    std::future::poll_fn(|context| {
+        waiting.retain_mut(|future| future.as_mut().poll(context).is_pending());
+        if waiting.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn everybody_sees_which_process_the_worker_is() {
     let (db, admin) = Database::open().await;
     db.create_collection(&admin, "articles", &["one"]).await;
@@ -710,4 +754,35 @@ async fn what_is_pending_and_failed_is_told_to_those_who_see_all_rows() {
 
 fn hidden_role(db: &Database<'_>) -> String {
     quote(&format!("{}_hidden", db.name))
+}
+
+#[tokio::test]
+async fn waiting_tells_numbers_to_those_who_see_all_rows() {
+    let (db, admin) = Database::open().await;
+    db.create_collection(&admin, "articles", &["one", "two"]).await;
+    let role = db.create_role("hidden").await;
+    admin
+        .run(&format!(
+            "GRANT SELECT ON articles TO {}; ALTER TABLE articles ENABLE ROW LEVEL SECURITY;
+             INSERT INTO rag_internal.failure (collection, key, attempts, error)
+             SELECT id, '{{\"id\": 7}}', 1, 'hidden' FROM rag_internal.collection",
+            quote(&role)
+        ))
+        .await;
+    let hidden = db.connect_as(&role).await;
+    let told = |session: &Session| -> Vec<String> {
+        session.notices().iter().map(|n| n.message().to_owned()).filter(|m| m.contains("embedded")).collect()
+    };
+    for session in [&admin, &hidden] {
+        assert_eq!(session.value("SELECT rag.wait_until_current('articles')").await, "t");
+    }
+    assert_eq!(told(&admin), ["1 rows could not be embedded, see rag.failures"]);
+    assert_eq!(told(&hidden), Vec::<String>::new());
+    db.provider.break_down(FaultKind::HangBeforeHeaders);
+    admin.run("INSERT INTO articles SELECT i, 't', 'text ' || i FROM generate_series(11, 17) i").await;
+    for session in [&admin, &hidden] {
+        assert_eq!(session.value("SELECT rag.wait_until_current('articles', '6 s')").await, "f");
+    }
+    assert_eq!(told(&admin)[1..], ["7 rows are still to be embedded"]);
+    assert_eq!(told(&hidden), ["rows are still to be embedded"]);
 }
