@@ -4,7 +4,7 @@ use super::recorder::{NewRun, Recorder};
 use super::search;
 use crate::error::{Error, Result};
 use crate::pg::role;
-use crate::provider::{self, ModelName};
+use crate::provider::{self, ModelName, input};
 use crate::retrieval::Scope;
 use pgrx::Uuid;
 use ragent_core::agent::{Answer, Call, CallResult, Effect, Input, Run, RunRequest, SearchCall};
@@ -22,7 +22,7 @@ pub struct Finished {
     pub latency_ms: f64,
 }
 
-/// Longest question, in bytes.
+/// Longest question, in bytes: it goes to the model in each round, and into the record of the run.
 const MAX_QUESTION: usize = 100_000;
 
 /// Answers a question and records the run, where the transaction may write.
@@ -45,13 +45,7 @@ fn check_question(question: &str) -> Result<()> {
     if question.trim().is_empty() {
         return Err(Error::bad_argument("the question is empty", "Ask something."));
     }
-    if question.len() > MAX_QUESTION {
-        return Err(Error::bad_argument(
-            format!("the question has {} bytes, more than {MAX_QUESTION}", question.len()),
-            "Ask a shorter question; put long texts into a table and search them.",
-        ));
-    }
-    Ok(())
+    input::check_within("the question", question, MAX_QUESTION)
 }
 
 fn drive(run: &mut Run, recorder: &mut Recorder<'_>) -> Result<Answer> {

@@ -10,6 +10,7 @@ mod api;
 mod chat;
 mod embedding;
 mod failure;
+pub mod input;
 pub mod local;
 mod options;
 pub mod remote;
