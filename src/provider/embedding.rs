@@ -2,6 +2,7 @@
 
 use super::{ModelName, Provider, input, local, remote, resolve};
 use crate::error::{Error, Result};
+use crate::pg::interrupt;
 use crate::pg::role;
 use crate::pg::vector::MAX_DIMENSIONS;
 use pgrx::{PgSqlErrorCode, pg_sys};
@@ -97,6 +98,9 @@ pub fn embedding_model_facts(model: &ModelName, role: pg_sys::Oid) -> Result<Emb
 pub fn token_counter(provider: &Provider, model: &str) -> Result<TokenCounter> {
     match provider.wire.transport() {
         Transport::InProcess => local::token_counter(model),
-        Transport::Http(_) => Ok(Box::new(approximate_tokens)),
+        Transport::Http(_) => Ok(Box::new(|text| {
+            interrupt::check();
+            approximate_tokens(text)
+        })),
     }
 }
