@@ -3,6 +3,7 @@
 use super::recorder::{NewRun, Recorder};
 use super::search;
 use crate::error::{Error, Result};
+use crate::pg::interrupt;
 use crate::pg::role;
 use crate::provider::{self, ModelName, input};
 use crate::retrieval::Scope;
@@ -51,7 +52,7 @@ fn check_question(question: &str) -> Result<()> {
 fn drive(run: &mut Run, recorder: &mut Recorder<'_>) -> Result<Answer> {
     let mut input = Input::Start;
     loop {
-        let effect = run.next(input);
+        let effect = interrupt::watched("run", || run.next(input));
         recorder.append(run);
         let started = Instant::now();
         input = match effect {

@@ -11,7 +11,7 @@ use crate::error::{Error, Result, excerpt};
 use crate::guc;
 use crate::pg::http::{HttpError, InFlight, Response};
 use crate::pg::xact::Undone;
-use crate::pg::{presence, worker, xact};
+use crate::pg::{interrupt, presence, worker, xact};
 use crate::provider::{self, Failure, remote};
 use crate::registry;
 use pgrx::PgSqlErrorCode;
@@ -202,7 +202,7 @@ impl Ingest {
             return false;
         }
         let busy = presence::busy(collection, &job::ids(&input.rows));
-        let planned = xact::catching(|| input.plan());
+        let planned = xact::catching(|| interrupt::watched("plan", || input.plan()));
         drop(busy);
         match planned {
             Ok(Ok(job)) => {
@@ -388,7 +388,8 @@ impl Ingest {
         let Some((number, range)) = self.requests.remove(&tag) else { return };
         let Some(job) = self.jobs.get_mut(&number) else { return };
         let dimensions = Some(job.collection.vectors.embedding.dimensions as usize);
-        let vectors = remote::embeddings(&job.provider, result, range.len(), dimensions);
+        let vectors =
+            interrupt::watched("reply", || remote::embeddings(&job.provider, result, range.len(), dimensions));
         let received = vectors.and_then(|v| {
             job.receive(range, v).map_err(|error| Failure { kind: FailureKind::Protocol, retry_after: None, error })
         });
@@ -421,7 +422,7 @@ impl Ingest {
             Ok(Progress::More) => {
                 let Some(job) = self.jobs.get_mut(&number) else { return };
                 let busy = presence::busy(collection, &ids);
-                let planned = xact::catching(|| job.go_on());
+                let planned = xact::catching(|| interrupt::watched("plan", || job.go_on()));
                 drop(busy);
                 let trouble = match planned {
                     // It goes to the end of the line: others get on meanwhile.

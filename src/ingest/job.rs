@@ -451,7 +451,16 @@ impl Job {
         let to = if is_last { i32::MAX } else { self.rows.first().map_or(0, last) };
         chunks::confirm(&c, &versions, from..=to);
         if !is_last {
-            return if rows.is_empty() { Progress::Lost } else { Progress::More };
+            if rows.is_empty() {
+                return Progress::Lost;
+            }
+            // What is left to do may be another by now: the row is read anew, and what is stored of it need not be again.
+            let (is_changed, is_compared) = claim::what_came_since(c.id, &ids, &keys[0]);
+            if is_changed || is_compared && chunks::sizes(&c, &keys) == [0] {
+                claim::release(c.id, &ids);
+                return Progress::Lost;
+            }
+            return Progress::More;
         }
         failure::forget(c.id, &keys);
         if c.has_error {

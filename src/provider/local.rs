@@ -4,6 +4,7 @@ use super::{EmbeddingModelFacts, TokenCounter};
 use crate::error::{Error, Result, excerpt};
 use crate::pg::interrupt;
 use pgrx::PgSqlErrorCode;
+use ragent_core::extractive::interruptible_reply;
 use ragent_core::model::{ChatReply, ChatRequest};
 use ragent_core::provider::local::{EXTRACTIVE, is_folder_name};
 use ragent_encoder::{Encoder, EncoderError};
@@ -30,7 +31,7 @@ const MAX_BYTES_OF_A_TOKEN: usize = 12;
 pub fn embed(model: &str, texts: &[&str]) -> Result<Vec<Vec<f32>>> {
     let encoder = open(model)?;
     let mut encoder = encoder.borrow_mut();
-    encoder.embed(texts, &mut pulse).map_err(|e| broken(model, &e))
+    interrupt::watched("embed", || encoder.embed(texts, &mut pulse)).map_err(|e| broken(model, &e))
 }
 
 /// What the model's own files say of it.
@@ -70,7 +71,7 @@ fn pulse() -> bool {
 /// 42704 no such model.
 pub fn chat(model: &str, request: &ChatRequest) -> Result<ChatReply> {
     if model == EXTRACTIVE {
-        return Ok(ragent_core::extractive::reply(request));
+        return Ok(interrupt::watched("extractive", || interruptible_reply(request, &interrupt::check)));
     }
     Err(Error::undefined(
         format!("chat model \"local/{}\" does not exist", excerpt(model)),

@@ -210,6 +210,19 @@ pub fn still_held(collection: i32, ids: &[i64]) -> HashSet<i64> {
     })
 }
 
+/// Whether a row has later entries than these, and whether a comparison is asked for.
+pub fn what_came_since(collection: i32, ids: &[i64], key: &str) -> (bool, bool) {
+    const SQL: &str = "SELECT
+        EXISTS (SELECT FROM rag_internal.queue q
+                WHERE q.collection = $1 AND q.key = $3::pg_catalog.jsonb AND q.id <> ALL ($2)) AS is_changed,
+        EXISTS (SELECT FROM rag_internal.queue q
+                WHERE q.collection = $1 AND q.key IS NULL AND q.keys IS NULL) AS is_compared";
+    over_queue(|s| {
+        let rows = s.query(Snapshot::New, SQL, &[arg(collection), arg(ids.to_vec()), arg(key.to_owned())]);
+        rows.first().map_or((false, false), |row| (row.need_named("is_changed"), row.need_named("is_compared")))
+    })
+}
+
 /// Removes entries that are done; the numbers of those that this worker still had the claim of.
 pub fn finish(collection: i32, ids: &[i64]) -> HashSet<i64> {
     const SQL: &str =
