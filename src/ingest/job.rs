@@ -18,16 +18,26 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// A job of several rows reads no more text than this, in bytes; a row that has more gets a job of its own.
-const MAX_BYTES: i64 = 256 << 10;
+/// How much text a job takes, in bytes.
+struct Portion {
+    /// Of several rows together.
+    rows: i64,
+    /// A row with more is long: it gets a job of its own and is done in turns.
+    long: i64,
+    /// Of a long row in one turn, about.
+    turn: usize,
+}
+
+/// With a model in this process, some tenths of a second: text without blanks can have a chunk for every 250 bytes.
+const LOCAL: Portion = Portion { rows: 64 << 10, long: 32 << 10, turn: 64 << 10 };
+const REMOTE: Portion = Portion { rows: 1 << 20, long: 256 << 10, turn: 1 << 20 };
+
 /// Chunks a job of a local model aims for: about a second's work.
 const LOCAL_CHUNKS: usize = 64;
 /// Texts that are embedded in this process before something else has its turn.
 const LOCAL_PART: usize = 16;
-/// Most chunks of a long row in one turn, and about how many bytes of its text: with a local model, some tenths of a second.
+/// Most chunks of a long row in one turn.
 const MOST_CHUNKS: usize = 1024;
-const LOCAL_BYTES: usize = 128 << 10;
-const REMOTE_BYTES: usize = 1 << 20;
 
 /// One row of a job.
 #[derive(Debug)]
@@ -162,6 +172,7 @@ fn usable(collection: i32) -> Result<Option<(Rc<Collection>, ModelName, Provider
 /// The collection cannot be worked on until somebody does something.
 pub fn read(collection: i32, rows: Vec<JobRow>, takes_long: bool) -> Result<Reading> {
     let Some((c, model, provider)) = usable(collection)? else { return Ok(Reading::default()) };
+    let portion = portion(&provider);
     let keys: Vec<String> = rows.iter().map(|r| r.key.clone()).collect();
     let longest = i64::try_from(guc::max_row_bytes()).unwrap_or(i64::MAX);
     let mut reading = Reading::default();
@@ -171,13 +182,13 @@ pub fn read(collection: i32, rows: Vec<JobRow>, takes_long: bool) -> Result<Read
         if size > longest {
             failure::give_up(c.id, &row.ids, &row.key, row.attempts + 1, &too_long(size, longest));
             reading.has_refused = true;
-        } else if size > MAX_BYTES && !takes_long {
+        } else if size > portion.long && !takes_long {
             reading.postponed.extend(&row.ids);
             left_out.push(row);
-        } else if !taken.is_empty() && (is_long || total + size > MAX_BYTES) {
+        } else if !taken.is_empty() && (is_long || size > portion.long || total + size > portion.rows) {
             left_out.push(row);
         } else {
-            is_long = size > MAX_BYTES;
+            is_long = size > portion.long;
             total += size;
             taken.push(row);
         }
@@ -193,6 +204,10 @@ pub fn read(collection: i32, rows: Vec<JobRow>, takes_long: bool) -> Result<Read
     let stored = chunks::stored(&c, &keys);
     reading.input = Some(Input { collection: c, model, provider, rows, sources, stored, is_long });
     Ok(reading)
+}
+
+fn portion(provider: &Provider) -> Portion {
+    if provider.runs_in_process() { LOCAL } else { REMOTE }
 }
 
 fn too_long(size: i64, longest: i64) -> Error {
@@ -353,7 +368,7 @@ impl Job {
         } else {
             self.provider.settings.max_batch_items.saturating_mul(self.provider.settings.max_in_flight)
         };
-        let most_bytes = if self.is_local() { LOCAL_BYTES } else { REMOTE_BYTES };
+        let most_bytes = portion(&self.provider).turn;
         let recipe = recipe(&self.collection)?;
         if let (Some(rest), [row]) = (&mut self.rest, self.rows.as_mut_slice()) {
             if let Some(last) = row.chunks.last() {

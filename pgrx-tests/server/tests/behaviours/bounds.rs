@@ -145,7 +145,7 @@ async fn a_huge_row_leaves_others_served_and_the_worker_small_and_quick_to_end()
         let beside = "SELECT count(*) = 1 FROM big_chunks WHERE id = 2";
         session.wait_until("the small row of the same table", PATIENCE, beside).await;
         assert_eq!(session.number("SELECT pending FROM rag.status WHERE collection = 'big'").await, 1);
-        let pid = session.number("SELECT rag_internal.worker_pids() [1]").await;
+        let pid = session.number("SELECT (rag_internal.worker_pids())[1]").await;
         let most = most_memory(pid);
         assert!(most < 500, "the worker took {most} MB");
         let begin = Instant::now();
@@ -245,7 +245,7 @@ async fn a_worker_that_is_asked_to_end_blames_no_row() {
     for _ in 0..4 {
         let busy = "SELECT count(*) = 1 FROM rag_internal.queue WHERE claimed_by = ANY (rag_internal.worker_pids())";
         session.wait_until("the worker at work on it", PATIENCE, busy).await;
-        let pid = session.number("SELECT rag_internal.worker_pids() [1]").await;
+        let pid = session.number("SELECT (rag_internal.worker_pids())[1]").await;
         session.run(&format!("SELECT pg_terminate_backend({pid})")).await;
         wait_for("the worker to end", PATIENCE, || async { (!exists(pid as i32)).then_some(()) }).await;
     }
@@ -303,4 +303,47 @@ async fn code_of_one_owner_holds_nobody_up_for_long() {
     }
     let crashes = cluster.log().matches("terminating any other active server processes").count();
     assert_eq!(crashes, 0, "the server restarted");
+}
+
+/// The target is 50 ms between two checks for interrupts. Processor time is measured, which other processes hardly change; the
+/// bound that fails the test is far above it, since machines differ.
+#[tokio::test]
+async fn computing_looks_for_interrupts_every_few_milliseconds() {
+    const BOUND_US: u64 = 400_000;
+    let cluster = Cluster::builder().environment("RAGENT_WATCH_INTERRUPTS", "1").start().await;
+    let db = Database::in_cluster(&cluster).await;
+    let session = db.connect().await;
+    for text in ["repeat('a.', 500000)", "repeat('some words ', 90000)", "repeat('x', 1000000)", "repeat('語', 300000)"]
+    {
+        session.run(&format!("SELECT rag.embed({text})")).await;
+    }
+    for (name, model) in [("here", LOCAL), ("remote", "fake/embed-384")] {
+        make(&session, name, model).await;
+        session
+            .run(&format!(
+                "INSERT INTO {name} VALUES
+                     (1, repeat('a.', 100000)), (2, repeat('some words ', 20000)), (3, repeat('x', 2000000)),
+                     (4, repeat('A sentence. ', 20000)), (5, repeat(' ', 3000000) || 'x'), (6, repeat('語', 100000)),
+                     (7, repeat('VACUUM removes dead rows so that their space can be used again. ', 40))"
+            ))
+            .await;
+        let done = format!("SELECT count(*) > 0 FROM {name}_chunks WHERE id = 7");
+        session.wait_until("the short row", PATIENCE, &done).await;
+        session.run(&format!("SELECT rag.ask('How are dead rows removed, and why?', '{name}')")).await;
+        session
+            .run(&format!("SELECT rag.ask('How are dead rows removed? ' || repeat('and why ', 10000), '{name}')"))
+            .await;
+    }
+    let log = cluster.log();
+    let mut longest: std::collections::BTreeMap<&str, u64> = std::collections::BTreeMap::new();
+    for line in log.lines() {
+        let Some((_, told)) = line.split_once("watched: ") else { continue };
+        let Some((phase, rest)) = told.split_once(" took ") else { continue };
+        let Some(time) = rest.split(' ').next().and_then(|us| us.parse().ok()) else { continue };
+        let known = longest.entry(phase).or_default();
+        *known = (*known).max(time);
+    }
+    println!("longest between two checks, in microseconds of processor time: {longest:?}");
+    assert_eq!(longest.keys().copied().collect::<Vec<_>>(), ["embed", "extractive", "plan", "reply", "run"]);
+    assert!(longest.values().all(|us| *us < BOUND_US), "{longest:?}");
 }
