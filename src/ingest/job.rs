@@ -32,12 +32,15 @@ struct Portion {
 const LOCAL: Portion = Portion { rows: 64 << 10, long: 32 << 10, turn: 64 << 10 };
 const REMOTE: Portion = Portion { rows: 1 << 20, long: 256 << 10, turn: 1 << 20 };
 
-/// Chunks a job of a local model aims for: about a second's work.
+/// Chunks a job of a local model aims for.
 const LOCAL_CHUNKS: usize = 64;
-/// Texts that are embedded in this process before something else has its turn.
-const LOCAL_PART: usize = 16;
-/// Most chunks of a long row in one turn.
+/// Tokens that are embedded in this process before something else has its turn: what the encoder computes at once, some tenths of
+/// a second. A text has two of its own.
+const LOCAL_PART: usize = 512;
+const OWN_TOKENS: usize = 2;
+/// Most chunks of a long row in one turn, and of a local model's most tokens.
 const MOST_CHUNKS: usize = 1024;
+const LOCAL_TOKENS: usize = 8 << 10;
 
 /// One row of a job.
 #[derive(Debug)]
@@ -375,15 +378,19 @@ impl Job {
                 rest.from = last.number + 1;
             }
             row.chunks.clear();
-            let (mut bytes, mut embeds) = (0, 0);
-            while embeds < most && bytes < most_bytes && row.chunks.len() < MOST_CHUNKS {
+            let most_tokens = if self.provider.runs_in_process() { LOCAL_TOKENS } else { usize::MAX };
+            let (mut bytes, mut embeds, mut tokens) = (0, 0, 0);
+            while embeds < most && tokens < most_tokens && bytes < most_bytes && row.chunks.len() < MOST_CHUNKS {
                 interrupt::check();
                 let Some(chunk) = rest.plan.next(&recipe, &*rest.count, &rest.stored) else {
                     rest.is_last = true;
                     break;
                 };
                 bytes += chunk.content.len();
-                embeds += usize::from(chunk.action == Action::Embed);
+                if chunk.action == Action::Embed {
+                    embeds += 1;
+                    tokens += chunk.tokens;
+                }
                 row.chunks.push(chunk);
             }
         }
@@ -405,7 +412,9 @@ impl Job {
         let n = self.slots.len();
         self.vectors = vec![None; n];
         self.parts = if self.is_local() {
-            (0..n).step_by(LOCAL_PART).map(|i| i..(i + LOCAL_PART).min(n)).collect()
+            let tokens: Vec<usize> =
+                self.slots.iter().map(|(row, chunk)| self.rows[*row].chunks[*chunk].tokens + OWN_TOKENS).collect();
+            ragent_core::provider::batches(&tokens, LOCAL_CHUNKS, LOCAL_PART).into()
         } else {
             remote::batches(&self.provider, &self.texts()).into()
         };

@@ -67,6 +67,8 @@ pub struct ChunkPlan {
     pub content: String,
     /// Text to embed: title and content.
     pub embedded: String,
+    /// Tokens of the content.
+    pub tokens: usize,
     /// [`Recipe::hash`] of it.
     pub hash: Vec<u8>,
     /// What is to be done.
@@ -124,7 +126,7 @@ impl RowPlan {
         let embedded = if title.is_empty() { chunk.text.clone() } else { format!("{title}\n\n{}", chunk.text) };
         let hash = recipe.hash(title, &chunk.text);
         let action = stored.action(number, &hash);
-        Some(ChunkPlan { number, content: chunk.text, embedded, hash, action })
+        Some(ChunkPlan { number, content: chunk.text, embedded, tokens: chunk.tokens, hash, action })
     }
 }
 
