@@ -18,7 +18,7 @@ async fn make(session: &Session, name: &str, model: &str) {
              SELECT rag.create_collection('{name}', '{name}', '{{body}}', embedding_model => '{model}')"
         ))
         .await;
-    current(session).await;
+    is_soon_current(session, name).await;
 }
 
 async fn is_soon_current(session: &Session, name: &str) {
