@@ -110,6 +110,7 @@ BEGIN
         DELETE FROM rag_internal.collection WHERE id = gone.id;
         DELETE FROM rag_internal.queue WHERE collection = gone.id;
         DELETE FROM rag_internal.failure WHERE collection = gone.id;
+        DELETE FROM rag_internal.pause WHERE collection = gone.id;
         FOR leftover IN
             WITH generations AS (DELETE FROM rag_internal.generation WHERE collection = gone.id RETURNING *)
             SELECT g.chunk_table FROM generations g

@@ -10,6 +10,7 @@ pub mod invalidation;
 pub mod io_thread;
 pub mod jsonb;
 pub mod lock;
+pub mod presence;
 pub mod role;
 pub mod spi;
 pub mod trigger;

@@ -56,7 +56,7 @@ pub fn note_error(id: i32, error: Option<&Error>) {
     const SQL: &str = "UPDATE rag_internal.collection
         SET last_error = $2, last_error_hint = $3, last_error_sqlstate = $4,
             last_error_at = CASE WHEN $2 IS NULL THEN NULL ELSE pg_catalog.clock_timestamp() END
-        WHERE id = $1 AND last_error IS DISTINCT FROM $2";
+        WHERE id = $1 AND (last_error, last_error_hint) IS DISTINCT FROM ($2, $3)";
     let hint = error.map(|e| e.hint.clone()).filter(|hint| !hint.is_empty());
     let args = [arg(id), arg(error.map(|e| e.message.clone())), arg(hint), arg(error.map(|e| xact::sqlstate(e.code)))];
     spi::connect(|s| s.run(SQL, &args));

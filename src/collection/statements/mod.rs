@@ -88,6 +88,7 @@ pub fn drop(c: &Collection) {
         // Dropping the chunk table forgets the collection by the event trigger; where those are off, this does.
         s.run("DELETE FROM rag_internal.queue WHERE collection = $1", &[arg(c.id)]);
         s.run("DELETE FROM rag_internal.failure WHERE collection = $1", &[arg(c.id)]);
+        s.run("DELETE FROM rag_internal.pause WHERE collection = $1", &[arg(c.id)]);
         s.run("DELETE FROM rag_internal.generation WHERE collection = $1", &[arg(c.id)]);
         s.run("DELETE FROM rag_internal.collection WHERE id = $1", &[arg(c.id)]);
     });
