@@ -127,6 +127,7 @@ BEGIN
         DELETE FROM rag_internal.collection WHERE id = gone.id;
         DELETE FROM rag_internal.queue WHERE collection = gone.id;
         DELETE FROM rag_internal.failure WHERE collection = gone.id;
+        DELETE FROM rag_internal.pause WHERE collection = gone.id;
         RETURN QUERY
             WITH generations AS (DELETE FROM rag_internal.generation WHERE collection = gone.id RETURNING *),
                  owners AS (DELETE FROM rag_internal.chunk_owner o USING generations g WHERE o.chunk_table = g.chunk_table)

@@ -16,6 +16,7 @@ CREATE TABLE rag_internal.queue (
     error_sqlstate text,
     claimed_by     integer,
     claimed_until  timestamptz,
+    deaths         integer NOT NULL DEFAULT 0,
     PRIMARY KEY (collection, id)
 );
 -- Compressing them would take the writer longer than writing them.
@@ -40,6 +41,7 @@ COMMENT ON COLUMN rag_internal.queue.error_hint IS 'What to do about it';
 COMMENT ON COLUMN rag_internal.queue.error_sqlstate IS 'Its SQLSTATE';
 COMMENT ON COLUMN rag_internal.queue.claimed_by IS 'Process number of the worker that is at work on it; NULL: none';
 COMMENT ON COLUMN rag_internal.queue.claimed_until IS 'When that claim ends, unless the worker renews it';
+COMMENT ON COLUMN rag_internal.queue.deaths IS 'Workers that died at work on it: 2 for each that had nothing else at hand, 1 for all that had. With 4 it is given up';
 
 CREATE TABLE rag_internal.failure (
     collection     integer NOT NULL,
@@ -61,6 +63,16 @@ COMMENT ON COLUMN rag_internal.failure.error IS 'Why the last one failed';
 COMMENT ON COLUMN rag_internal.failure.error_hint IS 'What to do about it';
 COMMENT ON COLUMN rag_internal.failure.error_sqlstate IS 'Its SQLSTATE';
 COMMENT ON COLUMN rag_internal.failure.failed_at IS 'When it was given up';
+
+CREATE TABLE rag_internal.pause (
+    collection integer PRIMARY KEY,
+    until      timestamptz NOT NULL,
+    times      integer NOT NULL DEFAULT 1
+);
+COMMENT ON TABLE rag_internal.pause IS 'Collections that are left alone for a while, because code of their owner held a worker or a comparison ended one; rag.status shows why, rag.retry_failures ends it';
+COMMENT ON COLUMN rag_internal.pause.collection IS 'rag_internal.collection.id';
+COMMENT ON COLUMN rag_internal.pause.until IS 'Not to be worked on before';
+COMMENT ON COLUMN rag_internal.pause.times IS 'Pauses in a row; each is longer than the one before';
 
 COMMENT ON SEQUENCE rag_internal.queue_id_seq IS 'Order of capture';
 COMMENT ON INDEX rag_internal.failure_key IS 'One failure for each row';
@@ -199,7 +211,7 @@ CREATE FUNCTION retry_failures(collection text DEFAULT NULL) RETURNS bigint
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'retry_failures_wrapper';
 COMMENT ON FUNCTION retry_failures(text) IS
-'Queues the rows of rag.failures again, of one collection or of all whose source the current role owns. Returns how many';
+'Queues the rows of rag.failures again, of one collection or of all whose source the current role owns, and ends their pauses. Returns how many rows';
 
 CREATE FUNCTION wait_until_current(collection text DEFAULT NULL, timeout interval DEFAULT '1 hour') RETURNS boolean
     LANGUAGE c VOLATILE PARALLEL UNSAFE

@@ -37,6 +37,10 @@ static WORKERS: GucSetting<i32> = GucSetting::<i32>::new(1);
 /// Most workers of a database.
 const MAX_WORKERS: i32 = 8;
 
+static MAX_INPUT_BYTES: GucSetting<i32> = GucSetting::<i32>::new(1 << 20);
+static MAX_ROW_BYTES: GucSetting<i32> = GucSetting::<i32>::new(32 << 20);
+static WORKER_STATEMENT_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(20_000);
+
 /// Registers them. Called once, from `_PG_init`.
 pub fn register() {
     GucRegistry::define_string_guc(
@@ -122,6 +126,36 @@ pub fn register() {
         GucContext::Sighup,
         GucFlags::default(),
     );
+    GucRegistry::define_int_guc(
+        c"rag.max_input_bytes",
+        c"Longest text that rag.embed and rag.search take; an array for rag.embed may have 16 times as much in all.",
+        c"A longer text is refused before anything is spent on it. Models read no more than their first few thousand bytes, and computing is paid for by the server.",
+        &MAX_INPUT_BYTES,
+        1024,
+        1 << 30,
+        GucContext::Suset,
+        GucFlags::UNIT_BYTE,
+    );
+    GucRegistry::define_int_guc(
+        c"rag.max_row_bytes",
+        c"Most text of one source row that the worker embeds.",
+        c"A row with more in its content and title columns is put among rag.failures. The worker needs some ten times as much memory. Takes effect on reload.",
+        &MAX_ROW_BYTES,
+        1024,
+        1 << 30,
+        GucContext::Sighup,
+        GucFlags::UNIT_BYTE,
+    );
+    GucRegistry::define_int_guc(
+        c"rag.worker_statement_timeout",
+        c"How long code of a table's owner may keep the worker in one transaction.",
+        c"Triggers, index expressions and policies of a collection's tables run there. It is cancelled then; where it survives that, the worker restarts, and the collection pauses. Comparing large tables is given more time. Takes effect on reload.",
+        &WORKER_STATEMENT_TIMEOUT,
+        100,
+        3_600_000,
+        GucContext::Sighup,
+        GucFlags::UNIT_MS,
+    );
     crate::pg::catalog::reserve_setting_prefix();
 }
 
@@ -165,6 +199,21 @@ pub fn require_grounding() -> bool {
 /// `rag.workers`: from 1 to 8.
 pub fn workers() -> u32 {
     WORKERS.get().unsigned_abs()
+}
+
+/// `rag.max_input_bytes`.
+pub fn max_input_bytes() -> usize {
+    MAX_INPUT_BYTES.get().unsigned_abs() as usize
+}
+
+/// `rag.max_row_bytes`.
+pub fn max_row_bytes() -> usize {
+    MAX_ROW_BYTES.get().unsigned_abs() as usize
+}
+
+/// `rag.worker_statement_timeout`.
+pub fn worker_statement_timeout() -> Duration {
+    Duration::from_millis(WORKER_STATEMENT_TIMEOUT.get().unsigned_abs().into())
 }
 
 /// Where the models of server `local` are.

@@ -3,8 +3,9 @@
 use super::recorder::{NewRun, Recorder};
 use super::search;
 use crate::error::{Error, Result};
+use crate::pg::interrupt;
 use crate::pg::role;
-use crate::provider::{self, Deadline, ModelName};
+use crate::provider::{self, Deadline, ModelName, input};
 use crate::retrieval::Scope;
 use pgrx::Uuid;
 use ragent_core::agent::{Answer, Call, CallResult, Effect, Input, Run, RunRequest, SearchCall};
@@ -22,7 +23,7 @@ pub struct Finished {
     pub latency_ms: f64,
 }
 
-/// Longest question, in bytes.
+/// Longest question, in bytes: it goes to the model in each round, and into the record of the run.
 const MAX_QUESTION: usize = 100_000;
 
 /// Answers a question and records the run, where the transaction may write.
@@ -47,19 +48,13 @@ fn check_question(question: &str) -> Result<()> {
     if ragent_core::text::is_blank(question) {
         return Err(Error::bad_argument("the question is empty", "Ask something."));
     }
-    if question.len() > MAX_QUESTION {
-        return Err(Error::bad_argument(
-            format!("the question has {} bytes, more than {MAX_QUESTION}", question.len()),
-            "Ask a shorter question; put long texts into a table and search them.",
-        ));
-    }
-    Ok(())
+    input::check_within("the question", question, MAX_QUESTION)
 }
 
 fn drive(run: &mut Run, recorder: &mut Recorder<'_>, is_named: bool) -> Result<Answer> {
     let mut input = Input::Start;
     loop {
-        let effect = run.next(input);
+        let effect = interrupt::watched("run", || run.next(input));
         recorder.append(run);
         if !matches!(effect, Effect::Done(_)) {
             provider::check_deadline()?;

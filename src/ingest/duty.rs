@@ -3,22 +3,33 @@
 //! A job claims its rows in one transaction, reads them in another, is embedded outside any, and is stored in a third.
 //! When to do what, and what a failure means, is decided in `ragent_core::ingest`.
 
-use super::job::{self, Job, JobRow, LOCAL_CHUNKS};
+use super::job::{self, Job, JobRow, Progress, Reading};
 use super::statements::claim::{self, Claim};
-use super::statements::{failure, queue};
+use super::statements::{chunks, death, failure, pause, queue};
 use crate::duty::Duty;
 use crate::error::{Error, Result, excerpt};
+use crate::guc;
 use crate::pg::http::{HttpError, InFlight, Response};
-use crate::pg::{worker, xact};
+use crate::pg::xact::Undone;
+use crate::pg::{interrupt, presence, worker, xact};
 use crate::provider::{self, Failure, remote};
 use crate::registry;
 use pgrx::PgSqlErrorCode;
 use ragent_core::ingest::schedule::{Account, Outlook, RENEW_EVERY, Schedule};
 use ragent_core::ingest::verdict::{Failed, Fault, Verdict, judge};
 use ragent_core::provider::{FailureKind, backoff, halves};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::time::{Duration, Instant};
+
+/// Most jobs of long rows under way, one for each collection.
+const MOST_LONG: usize = 8;
+/// How much longer storing may take for each chunk.
+const FOR_A_CHUNK: Duration = Duration::from_millis(20);
+/// Bytes of tables for which a comparison may take a second longer.
+const COMPARED_IN_A_SECOND: u64 = 50 << 20;
+/// Most time a comparison gets.
+const LONGEST_COMPARISON: Duration = Duration::from_secs(3600);
 
 /// See the module.
 #[derive(Default)]
@@ -27,8 +38,13 @@ pub struct Ingest {
     jobs: HashMap<usize, Job>,
     /// Requests under way: tag → job and its texts.
     requests: HashMap<usize, (usize, Range<usize>)>,
-    /// Requests of jobs under way that their server has no room for yet.
-    waiting: VecDeque<(usize, Range<usize>)>,
+    /// Jobs with texts that are not asked for yet, in the order of their turns.
+    waiting: VecDeque<usize>,
+    /// Entries of long rows that wait for another one to be done, by collection.
+    postponed: HashMap<i32, HashSet<i64>>,
+    /// Whether there may be rows that a worker died of, and whether it is their turn.
+    suspects: bool,
+    turn_of_suspects: bool,
     in_flight: InFlight,
     next_number: usize,
     outlook: Outlook,
@@ -43,10 +59,16 @@ impl Duty for Ingest {
 
     fn begin(&mut self) -> Result<()> {
         // Another process may have had this one's number.
+        let traces = presence::left_behind(&crate::pg::wake::running_workers());
+        presence::begin();
         xact::transaction(|| {
             claim::release_own();
             claim::release_lost();
-        })
+        })?;
+        for trace in traces {
+            self.learn(&trace);
+        }
+        Ok(())
     }
 
     fn finish(&mut self) -> bool {
@@ -103,10 +125,34 @@ impl Ingest {
         }
     }
 
+    /// A worker ended while it was at work on something.
+    fn learn(&mut self, trace: &presence::Trace) {
+        if trace.was_held {
+            self.hold(trace.collection, &held(guc::worker_statement_timeout()));
+            return;
+        }
+        self.suspects = true;
+        pgrx::warning!(
+            "collection {}: a worker died while it processed {} of its queue entries",
+            trace.collection,
+            trace.entries.len()
+        );
+        match xact::transaction(|| death::note(trace.collection, &trace.entries)) {
+            Ok(true) => self.hold(trace.collection, &died_comparing()),
+            Ok(false) => {}
+            Err(e) => pgrx::warning!("pg_ragent worker: {e}"),
+        }
+    }
+
     /// Starts a job of a collection, if there is room for one; whether anything was done.
     fn start_job(&mut self, collection: i32) -> bool {
-        let Some(limit) = self.schedule.rows(collection, |a| self.parts_of(a), Instant::now()) else { return false };
-        let entries = match xact::transaction(|| claim::claim(collection, limit)) {
+        let Some(mut limit) = self.schedule.rows(collection, |a| self.load_of(a), Instant::now()) else { return false };
+        self.turn_of_suspects = self.suspects && !self.turn_of_suspects;
+        if self.turn_of_suspects {
+            limit = 1;
+        }
+        let postponed: Vec<i64> = self.postponed.get(&collection).into_iter().flatten().copied().collect();
+        let entries = match xact::transaction(|| claim::claim(collection, limit, &postponed)) {
             Ok(Claim::Rows(entries)) if entries.is_empty() => return false,
             Ok(Claim::Rows(entries)) => entries,
             Ok(Claim::Comparison(entries)) => return self.compare(collection, &entries),
@@ -117,34 +163,57 @@ impl Ingest {
                 return false;
             }
         };
+        let is_suspect = entries.iter().any(|e| e.is_suspect);
+        if limit == 1 || is_suspect {
+            self.suspects = is_suspect;
+        }
         let claimed = job::rows(entries.clone());
-        let input = match xact::transaction(|| job::read(collection, job::rows(entries))) {
-            Ok(Ok(Some(input))) if !input.rows.is_empty() => input,
-            Ok(Ok(_)) => {
-                self.release(collection, &claimed);
-                return false;
+        let is_free = |job: &&Job| job.is_long() && job.collection.id == collection;
+        let takes_long =
+            !self.jobs.values().any(|j| is_free(&j)) && self.jobs.values().filter(|j| j.is_long()).count() < MOST_LONG;
+        let read = with_owner(collection, &job::ids(&claimed), guc::worker_statement_timeout(), || {
+            job::read(collection, job::rows(entries), takes_long)
+        });
+        let input = match read {
+            Ok(Ok(Reading { input, postponed, has_refused })) => {
+                self.postponed.entry(collection).or_default().extend(postponed);
+                match input {
+                    Some(input) if !input.rows.is_empty() => input,
+                    _ => {
+                        self.release(collection, &claimed);
+                        return has_refused;
+                    }
+                }
             }
             Ok(Err(e)) => {
                 self.release(collection, &claimed);
                 self.block(collection, &e);
                 return false;
             }
-            Err(e) => {
-                self.failed(collection, None, &claimed, &Trouble::of_sql(e));
+            Err(undone) => {
+                self.undone(collection, None, &claimed, undone);
                 return true;
             }
         };
         let account = input.account();
         self.schedule.asks(collection, &account, input.max_in_flight());
-        if !self.schedule.has_room(&account, self.parts_of(&account), Instant::now()) {
+        if !self.schedule.has_room(&account, self.load_of(&account), Instant::now()) {
             self.release(collection, &claimed);
             return false;
         }
-        match xact::catching(|| input.plan()) {
+        let busy = presence::busy(collection, &job::ids(&input.rows));
+        let planned = xact::catching(|| interrupt::watched("plan", || input.plan()));
+        drop(busy);
+        match planned {
             Ok(Ok(job)) => {
-                let chunks = job.rows.iter().map(|r| r.chunks.len()).sum();
-                self.schedule.started(collection, job.rows.len(), chunks, job.target());
-                self.begin_job(job);
+                if job.is_long() {
+                    self.schedule.served(collection);
+                } else {
+                    let chunks = job.rows.iter().map(|r| r.chunks.len()).sum();
+                    self.schedule.started(collection, job.rows.len(), chunks, job.target());
+                }
+                let number = self.number();
+                self.begin_job(number, job);
                 true
             }
             Ok(Err(e)) => {
@@ -161,23 +230,35 @@ impl Ingest {
 
     /// Compares everything of a collection; whether that was done.
     fn compare(&mut self, collection: i32, entries: &[i64]) -> bool {
-        let compared = xact::transaction(|| job::compare(collection, entries));
-        match compared.and_then(|done| done) {
-            Ok(()) => {
+        let bytes = xact::transaction(|| registry::by_id(collection).map_or(0, |c| chunks::table_bytes(&c)));
+        let more = Duration::from_secs(bytes.unwrap_or(0) / COMPARED_IN_A_SECOND).min(LONGEST_COMPARISON);
+        let compared = with_owner(collection, entries, guc::worker_statement_timeout() + more, || {
+            job::compare(collection, entries)
+        });
+        let e = match compared {
+            Ok(Ok(())) => {
                 self.schedule.stored(collection);
-                true
+                return true;
             }
-            Err(e) => {
+            Ok(Err(e)) => e,
+            Err(Undone { error, was_too_long: false }) => error,
+            Err(Undone { was_too_long: true, .. }) => {
                 self.noted(collection, xact::transaction(|| claim::release(collection, entries)));
-                self.block(collection, &e);
-                false
+                self.hold(collection, &held(guc::worker_statement_timeout() + more));
+                return true;
             }
-        }
+        };
+        self.noted(collection, xact::transaction(|| claim::release(collection, entries)));
+        self.block(collection, &e);
+        false
     }
 
-    /// How many parts of jobs a server has to answer yet.
-    fn parts_of(&self, account: &Account) -> usize {
-        self.requests_of(account) + self.waiting.iter().filter(|(job, _)| self.is_of(*job, account)).count()
+    /// How much a server has to do: requests, under way or waiting, or, where it is this process, jobs. What long rows wait for
+    /// does not count, so that others get on between their turns.
+    fn load_of(&self, account: &Account) -> usize {
+        let short = self.waiting.iter().filter_map(|number| self.jobs.get(number));
+        let short = short.filter(|job| !job.is_long() && job.account() == *account);
+        self.requests_of(account) + short.map(|job| if job.is_local() { 1 } else { job.parts.len() }).sum::<usize>()
     }
 
     /// How many requests to a server are under way.
@@ -189,69 +270,85 @@ impl Ingest {
         self.jobs.get(&job).is_some_and(|j| j.account() == *account)
     }
 
-    fn begin_job(&mut self, job: Job) {
+    /// Begins with a job that was planned, or with the next part of a long row.
+    fn begin_job(&mut self, number: usize, job: Job) {
         worker::report_activity(&format!(
             "embedding {} texts of collection {} with {}",
             job.texts().len(),
             job.collection.name,
             job.model
         ));
-        let n = job.texts().len();
-        if n == 0 {
-            self.store(job);
-            return;
-        }
-        let number = self.number();
-        let parts: Vec<Range<usize>> = if job.is_local() {
-            (0..n).step_by(LOCAL_CHUNKS).map(|i| i..(i + LOCAL_CHUNKS).min(n)).collect()
-        } else {
-            remote::batches(&job.provider, &job.model.model, &job.texts())
-        };
-        self.waiting.extend(parts.into_iter().map(|range| (number, range)));
+        let is_complete = job.parts.is_empty();
         self.jobs.insert(number, job);
-        self.send_waiting();
+        if is_complete {
+            self.store(number);
+        } else {
+            self.waiting.push_back(number);
+            self.send_waiting();
+        }
     }
 
     /// Embeds some texts of a job in this process.
     fn embed_here(&mut self, number: usize, range: Range<usize>) {
         let Some(job) = self.jobs.get_mut(&number) else { return };
+        let busy = presence::busy(job.collection.id, &job.entries_of(range.clone()));
         let embedded = xact::catching(|| provider::local::embed(&job.model.model, &job.texts()[range.clone()]));
+        drop(busy);
         let received = embedded.map(|e| e.and_then(|vectors| job.receive(range, vectors)));
-        if matches!(received, Ok(Ok(()))) && !job.is_complete() {
-            return;
-        }
-        let Some(job) = self.take(number) else { return };
-        match received {
-            Ok(Ok(())) => self.store(job),
-            Ok(Err(e)) => self.failed_job(&job, &Trouble::new(Fault::State, e)),
-            Err(e) => self.failed_job(&job, &Trouble::new(Fault::Data, e)),
+        let trouble = match received {
+            Ok(Ok(())) if !job.is_complete() => return,
+            Ok(Ok(())) => return self.store(number),
+            Ok(Err(e)) => Trouble::new(Fault::State, e),
+            Err(e) => Trouble::new(Fault::Data, e),
+        };
+        if let Some(job) = self.take(number) {
+            self.failed_job(&job, &trouble);
         }
     }
 
-    /// Sends the requests there is room for, and embeds one part here; whether it did the latter, which takes its time.
+    /// Sends the requests there is room for, the jobs taking turns, and embeds one part here; whether it did the latter, which
+    /// takes its time.
     fn send_waiting(&mut self) -> bool {
-        let mut looks = self.waiting.len();
-        while looks > 0 {
-            looks -= 1;
-            let Some((number, range)) = self.waiting.pop_front() else { break };
+        let mut without_room = 0;
+        while without_room < self.waiting.len() {
+            let Some(number) = self.waiting.pop_front() else { break };
             // A job that failed meanwhile needs no more answers.
-            let Some(job) = self.jobs.get(&number).filter(|job| job.needs(&range)) else { continue };
-            if job.is_local() {
+            let Some(job) = self.jobs.get_mut(&number) else { continue };
+            let Some(range) = job.parts.front().cloned() else {
+                if !job.is_complete() {
+                    // What is under way for it ends it.
+                    continue;
+                }
+                // A part of a long row of which nothing changed.
+                self.store(number);
+                return true;
+            };
+            let halves = remote::too_many(&job.provider, &job.model.model, &range).filter(|_| !job.is_local());
+            if let Some([first, second]) = halves {
+                job.parts.pop_front();
+                job.parts.push_front(second);
+                job.parts.push_front(first);
+                self.waiting.push_front(number);
+                continue;
+            }
+            let (is_local, account) = (job.is_local(), job.account());
+            if !is_local && !self.schedule.has_room(&account, self.requests_of(&account), Instant::now()) {
+                without_room += 1;
+                self.waiting.push_back(number);
+                continue;
+            }
+            without_room = 0;
+            if let Some(job) = self.jobs.get_mut(&number) {
+                job.parts.pop_front();
+                if !job.parts.is_empty() {
+                    self.waiting.push_back(number);
+                }
+            }
+            if is_local {
                 self.embed_here(number, range);
                 return true;
             }
-            if let Some([first, second]) = remote::too_many(&job.provider, &job.model.model, &range) {
-                self.waiting.push_front((number, second));
-                self.waiting.push_front((number, first));
-                looks += 2;
-                continue;
-            }
-            let account = job.account();
-            if self.schedule.has_room(&account, self.requests_of(&account), Instant::now()) {
-                self.send(number, range);
-            } else {
-                self.waiting.push_back((number, range));
-            }
+            self.send(number, range);
         }
         false
     }
@@ -283,8 +380,13 @@ impl Ingest {
     /// Takes a job out, with what is under way for it.
     fn take(&mut self, number: usize) -> Option<Job> {
         self.requests.retain(|_, (j, _)| *j != number);
-        self.waiting.retain(|(j, _)| *j != number);
-        self.jobs.remove(&number)
+        self.waiting.retain(|j| *j != number);
+        let job = self.jobs.remove(&number)?;
+        if job.is_long() {
+            // The next long row may have its turn.
+            self.postponed.clear();
+        }
+        Some(job)
     }
 
     fn number(&mut self) -> usize {
@@ -298,7 +400,9 @@ impl Ingest {
         let Some((number, range)) = self.requests.remove(&tag) else { return };
         let Some(job) = self.jobs.get_mut(&number) else { return };
         let dimensions = Some(job.collection.vectors.embedding.dimensions as usize);
-        let vectors = remote::embeddings(&job.provider, &job.model.model, result, range.len(), dimensions);
+        let vectors = interrupt::watched("reply", || {
+            remote::embeddings(&job.provider, &job.model.model, result, range.len(), dimensions)
+        });
         let received = vectors.and_then(|v| {
             job.receive(range.clone(), v).map_err(|error| Failure::of_error(FailureKind::Protocol, error))
         });
@@ -307,8 +411,11 @@ impl Ingest {
             Err(failure) if failure.is_about_the_request() => match halves(&range) {
                 // One of the texts, or that they are so many: it shows when fewer are sent.
                 Some([first, second]) => {
-                    self.waiting.push_front((number, second));
-                    self.waiting.push_front((number, first));
+                    job.parts.push_front(second);
+                    job.parts.push_front(first);
+                    if !self.waiting.contains(&number) {
+                        self.waiting.push_front(number);
+                    }
                 }
                 None => job.refuse(range.start, failure),
             },
@@ -319,23 +426,92 @@ impl Ingest {
                 return;
             }
         }
-        if self.jobs.get(&number).is_some_and(Job::is_complete)
-            && let Some(job) = self.take(number)
-        {
-            self.store(job);
+        if self.jobs.get(&number).is_some_and(Job::is_complete) {
+            self.store(number);
         }
     }
 
-    fn store(&mut self, job: Job) {
-        let stored = xact::transaction(|| job.store());
-        let (collection, account) = (job.collection.id, job.account());
-        let (sound, refused) = job.into_rows();
-        match stored {
-            Ok(()) => self.schedule.stored(collection),
-            Err(e) => self.failed(collection, Some(&account), &sound, &Trouble::of_sql(e)),
+    /// Stores a job that is complete; of a long row, goes on with the next part.
+    fn store(&mut self, number: usize) {
+        let Some(job) = self.jobs.get(&number) else { return };
+        let collection = job.collection.id;
+        if job.is_refused() {
+            if let Some(job) = self.take(number) {
+                let account = job.account();
+                self.blame(collection, &account, job.into_rows().1);
+            }
+            return;
         }
+        let ids = job::ids(&job.rows);
+        let chunks = job.rows.iter().map(|row| row.chunks.len()).sum::<usize>();
+        let limit = guc::worker_statement_timeout() + FOR_A_CHUNK * u32::try_from(chunks).unwrap_or(u32::MAX);
+        let stored = with_owner(collection, &ids, limit, || job.store());
+        match stored {
+            Ok(Progress::More) => {
+                let Some(job) = self.jobs.get_mut(&number) else { return };
+                let busy = presence::busy(collection, &ids);
+                let planned = xact::catching(|| interrupt::watched("plan", || job.go_on()));
+                drop(busy);
+                let trouble = match planned {
+                    // It goes to the end of the line: others get on meanwhile.
+                    Ok(Ok(())) => return self.waiting.push_back(number),
+                    Ok(Err(e)) => Trouble::new(Fault::State, e),
+                    Err(e) => Trouble::new(Fault::Data, e),
+                };
+                if let Some(job) = self.take(number) {
+                    self.failed_job(&job, &trouble);
+                }
+            }
+            Ok(progress @ (Progress::Done | Progress::Lost)) => {
+                let Some(job) = self.take(number) else { return };
+                self.schedule.stored(collection);
+                let account = job.account();
+                let (_, refused) = job.into_rows();
+                if progress == Progress::Done {
+                    self.blame(collection, &account, refused);
+                } else {
+                    refused.iter().for_each(|(row, _)| self.release(collection, std::slice::from_ref(row)));
+                }
+            }
+            Err(undone) => {
+                let Some(job) = self.take(number) else { return };
+                let account = job.account();
+                let (sound, refused) = job.into_rows();
+                self.undone(collection, Some(&account), &sound, undone);
+                self.blame(collection, &account, refused);
+            }
+        }
+    }
+
+    /// Rows with a text that their provider refuses failed, each by itself.
+    fn blame(&mut self, collection: i32, account: &Account, refused: Vec<(JobRow, Failure)>) {
         for (row, failure) in refused {
-            self.failed(collection, Some(&account), &[row], &Trouble::of_failure(failure));
+            self.failed(collection, Some(account), &[row], &Trouble::of_failure(failure));
+        }
+    }
+
+    /// A transaction in which code of a table's owner can run came to nothing.
+    fn undone(&mut self, collection: i32, account: Option<&Account>, rows: &[JobRow], undone: Undone) {
+        if undone.was_too_long {
+            self.release(collection, rows);
+            self.hold(collection, &held(guc::worker_statement_timeout()));
+        } else {
+            self.failed(collection, account, rows, &Trouble::of_sql(undone.error));
+        }
+    }
+
+    /// The collection pauses, whichever worker looks at it, also after a restart; `rag.status` says why.
+    fn hold(&mut self, collection: i32, e: &Error) {
+        let paused = xact::transaction(|| {
+            let pause = pause::begin(collection);
+            let minutes = pause.as_secs().div_ceil(60);
+            let hint =
+                format!("{} It is tried again in {minutes} min, or once SELECT rag.retry_failures() says so.", e.hint);
+            registry::statements::note_error(collection, Some(&Error { hint, ..e.clone() }));
+        });
+        match paused {
+            Ok(()) => pgrx::warning!("collection {collection} pauses: {e}"),
+            Err(e) => self.block(collection, &e),
         }
     }
 
@@ -402,6 +578,28 @@ impl Ingest {
             self.block(collection, &e);
         }
     }
+}
+
+/// Runs `f` in a transaction in which code of a collection's owner can run.
+fn with_owner<R>(collection: i32, entries: &[i64], limit: Duration, f: impl FnOnce() -> R) -> Result<R, Undone> {
+    let _busy = presence::busy(collection, entries);
+    xact::limited_transaction(limit, f)
+}
+
+fn held(limit: Duration) -> Error {
+    Error::new(
+        PgSqlErrorCode::ERRCODE_QUERY_CANCELED,
+        format!("the collection's tables held the worker for more than {} s", limit.as_secs_f64()),
+        "Look at the triggers, index expressions and policies of the source and of the chunk table; where they are right and only take long, raise rag.worker_statement_timeout.",
+    )
+}
+
+fn died_comparing() -> Error {
+    Error::new(
+        PgSqlErrorCode::ERRCODE_CRASH_SHUTDOWN,
+        "a worker died while it compared the chunks with the source",
+        "The server's log has the reason.",
+    )
 }
 
 /// Why a job failed.

@@ -1,24 +1,46 @@
-//! One job: some rows of one collection, from the queue to the chunk table.
+//! One job: some rows of one collection, from the queue to the chunk table; or one long row, which is cut, embedded and stored
+//! in turns.
 
 use super::statements::chunks::{NewChunk, SourceRow, Version};
 use super::statements::claim::Entry;
-use super::statements::{chunks, claim, failure, queue};
+use super::statements::{chunks, claim, failure, pause, queue};
 use crate::error::{Error, Result};
-use crate::provider::{self, Failure, ModelName, Provider};
+use crate::guc;
+use crate::pg::interrupt;
+use crate::provider::{self, Failure, ModelName, Provider, TokenCounter, remote};
 use crate::registry::{self, Collection};
 use pgrx::PgSqlErrorCode;
 use ragent_core::ingest::chunk::{ChunkOptions, chunker};
-use ragent_core::ingest::plan::{self, Action, ChunkPlan, StoredChunk};
+use ragent_core::ingest::plan::{self, Action, ChunkPlan, RowPlan, Stored, StoredChunk};
 use ragent_core::ingest::recipe::Recipe;
 use ragent_core::ingest::schedule::Account;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// A job reads no more text than this, in bytes, but for a single row that is longer.
-const MAX_BYTES: i64 = 1 << 20;
-/// Chunks a job of a local model aims for: about a second's work.
-pub const LOCAL_CHUNKS: usize = 64;
+/// How much text a job takes, in bytes.
+struct Portion {
+    /// Of several rows together.
+    rows: i64,
+    /// A row with more is long: it gets a job of its own and is done in turns.
+    long: i64,
+    /// Of a long row in one turn, about.
+    turn: usize,
+}
+
+/// With a model in this process, some tenths of a second: text without blanks can have a chunk for every 250 bytes.
+const LOCAL: Portion = Portion { rows: 64 << 10, long: 32 << 10, turn: 64 << 10 };
+const REMOTE: Portion = Portion { rows: 1 << 20, long: 256 << 10, turn: 1 << 20 };
+
+/// Chunks a job of a local model aims for.
+const LOCAL_CHUNKS: usize = 64;
+/// Tokens that are embedded in this process before something else has its turn: what the encoder computes at once, some tenths of
+/// a second. A text has two of its own.
+const LOCAL_PART: usize = 512;
+const OWN_TOKENS: usize = 2;
+/// Most chunks of a long row in one turn, and of a local model's most tokens.
+const MOST_CHUNKS: usize = 1024;
+const LOCAL_TOKENS: usize = 8 << 10;
 
 /// One row of a job.
 #[derive(Debug)]
@@ -29,6 +51,8 @@ pub struct JobRow {
     pub ids: Vec<i64>,
     /// Most failed attempts of these entries.
     pub attempts: u32,
+    /// Whether a worker died at work on it.
+    pub is_suspect: bool,
     /// Whether the key is written in another way in its entries than in the row.
     is_rewritten: bool,
     /// The version read; `None` when the row is gone.
@@ -45,11 +69,13 @@ pub fn rows(entries: Vec<Entry>) -> Vec<JobRow> {
             Some(row) => {
                 row.ids.push(entry.id);
                 row.attempts = row.attempts.max(entry.attempts);
+                row.is_suspect |= entry.is_suspect;
             }
             None => rows.push(JobRow {
                 key: entry.key,
                 ids: vec![entry.id],
                 attempts: entry.attempts,
+                is_suspect: entry.is_suspect,
                 is_rewritten: false,
                 version: None,
                 chunks: vec![],
@@ -73,6 +99,19 @@ pub struct Input {
     pub rows: Vec<JobRow>,
     sources: Vec<Option<SourceRow>>,
     stored: Vec<(usize, StoredChunk)>,
+    /// Whether its one row is long.
+    is_long: bool,
+}
+
+/// What became of reading claimed rows.
+#[derive(Default)]
+pub struct Reading {
+    /// What is to be planned; `None` when nothing is, or the collection was dropped.
+    pub input: Option<Input>,
+    /// Entries of long rows, which wait until one that is under way is done.
+    pub postponed: Vec<i64>,
+    /// Whether rows were given up.
+    pub has_refused: bool,
 }
 
 /// Rows of one collection with what they need.
@@ -91,6 +130,32 @@ pub struct Job {
     vectors: Vec<Option<Vec<f32>>>,
     /// Rows with a text that the provider refuses, by their place, and why.
     refused: BTreeMap<usize, Failure>,
+    /// Texts that are not asked for yet, as ranges of slots.
+    pub parts: VecDeque<Range<usize>>,
+    /// Of a long row: what is not cut yet.
+    rest: Option<Rest>,
+}
+
+/// What is left of a long row while a part of it is in work.
+struct Rest {
+    plan: RowPlan,
+    stored: Stored,
+    count: TokenCounter,
+    /// Number of the first chunk in work.
+    from: i32,
+    /// Whether these are the last ones.
+    is_last: bool,
+}
+
+/// What storing a job came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// It is done.
+    Done,
+    /// It is a long row's, of which there is more.
+    More,
+    /// Somebody else has its rows.
+    Lost,
 }
 
 /// The collection of that number, its model, and where that is; `None` when it was dropped.
@@ -105,21 +170,57 @@ fn usable(collection: i32) -> Result<Option<(Rc<Collection>, ModelName, Provider
     Ok(Some((c, model, provider)))
 }
 
-/// Reads all that is needed to plan claimed rows, `rows`, and gives back the claims of those it leaves out. Runs in a
-/// transaction. `None` when the collection was dropped.
+/// Reads all that is needed to plan claimed rows, gives back the claims of those it leaves out, and gives rows up that are longer
+/// than the worker takes. Runs in a transaction. A long row is taken only if `takes_long`.
 ///
 /// # Errors
 /// The collection cannot be worked on until somebody does something.
-pub fn read(collection: i32, mut rows: Vec<JobRow>) -> Result<Option<Input>> {
-    let Some((c, model, provider)) = usable(collection)? else { return Ok(None) };
+pub fn read(collection: i32, rows: Vec<JobRow>, takes_long: bool) -> Result<Reading> {
+    let Some((c, model, provider)) = usable(collection)? else { return Ok(Reading::default()) };
+    let portion = portion(&provider);
     let keys: Vec<String> = rows.iter().map(|r| r.key.clone()).collect();
-    let left_out = rows.split_off(chunks::fitting(&c, &keys, MAX_BYTES));
+    let longest = i64::try_from(guc::max_row_bytes()).unwrap_or(i64::MAX);
+    let mut reading = Reading::default();
+    let (mut taken, mut left_out, mut total) = (Vec::new(), Vec::new(), 0);
+    let mut is_long = false;
+    for (row, size) in rows.into_iter().zip(chunks::sizes(&c, &keys)) {
+        if size > longest {
+            failure::give_up(c.id, &row.ids, &row.key, row.attempts + 1, &too_long(size, longest));
+            reading.has_refused = true;
+        } else if size > portion.long && !takes_long {
+            reading.postponed.extend(&row.ids);
+            left_out.push(row);
+        } else if !taken.is_empty() && (is_long || size > portion.long || total + size > portion.rows) {
+            left_out.push(row);
+        } else {
+            is_long = size > portion.long;
+            total += size;
+            taken.push(row);
+        }
+    }
     claim::release(c.id, &ids(&left_out));
-    let sources = chunks::source_rows(&c, &keys[..rows.len()]);
-    let (rows, sources) = with_own_keys(&c, rows, sources);
+    if taken.is_empty() {
+        return Ok(reading);
+    }
+    let keys: Vec<String> = taken.iter().map(|r| r.key.clone()).collect();
+    let sources = chunks::source_rows(&c, &keys);
+    let (rows, sources) = with_own_keys(&c, taken, sources);
     let keys: Vec<String> = rows.iter().map(|r| r.key.clone()).collect();
     let stored = chunks::stored(&c, &keys);
-    Ok(Some(Input { collection: c, model, provider, rows, sources, stored }))
+    reading.input = Some(Input { collection: c, model, provider, rows, sources, stored, is_long });
+    Ok(reading)
+}
+
+fn portion(provider: &Provider) -> Portion {
+    if provider.runs_in_process() { LOCAL } else { REMOTE }
+}
+
+fn too_long(size: i64, longest: i64) -> Error {
+    Error::new(
+        PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED,
+        format!("the row has {size} bytes of text, more than {longest}"),
+        "Divide the text into several rows, or raise rag.max_row_bytes, reload, and SELECT rag.retry_failures().",
+    )
 }
 
 /// Gives each row the key as it stands in the row, makes one of those that are the same row, and leaves out those that another
@@ -165,6 +266,7 @@ pub fn compare(collection: i32, entries: &[i64]) -> Result<()> {
     chunks::remove_orphans(&c);
     queue::queue_missing(&c);
     if c.has_error {
+        pause::end(&[c.id]);
         registry::statements::note_error(c.id, None);
     }
     Ok(())
@@ -181,37 +283,58 @@ impl Input {
         self.provider.settings.max_in_flight
     }
 
-    /// Cuts the rows into chunks and finds those to embed. Needs no transaction.
+    /// Cuts the rows into chunks and finds those to embed; of a long row, the first of them. Needs no transaction.
     pub fn plan(self) -> Result<Job> {
-        let Self { collection, model, provider, mut rows, sources, stored } = self;
-        let generation = &collection.generation;
+        let Self { collection, model, provider, mut rows, sources, stored, is_long } = self;
         let count = provider::token_counter(&provider, &model.model)?;
-        let recipe = Recipe {
-            model: &generation.model,
-            chunker: chunker(&generation.recipe.chunker).ok_or_else(|| no_chunker(&collection))?,
-            options: ChunkOptions {
-                max_tokens: generation.recipe.tokens as usize,
-                overlap_tokens: generation.recipe.overlap as usize,
-            },
-        };
-        for (i, (row, source)) in rows.iter_mut().zip(&sources).enumerate() {
-            crate::pg::interrupt::check();
-            let Some(source) = source else { continue };
-            let of_row: Vec<&StoredChunk> = stored.iter().filter(|(place, _)| *place == i).map(|(_, s)| s).collect();
-            row.version = Some(source.version);
-            row.chunks = plan::chunks(&source.text, &recipe, &*count, &of_row);
+        let recipe = recipe(&collection)?;
+        let mut stored_of_rows: Vec<Vec<StoredChunk>> = vec![Vec::new(); rows.len()];
+        for (place, chunk) in stored {
+            stored_of_rows[place].push(chunk);
         }
-        let slots: Vec<(usize, usize)> = rows
-            .iter()
-            .enumerate()
-            .flat_map(|(r, row)| {
-                let embed = row.chunks.iter().enumerate();
-                embed.filter(|(_, c)| c.action == Action::Embed).map(move |(i, _)| (r, i))
-            })
-            .collect();
-        let vectors = vec![None; slots.len()];
-        Ok(Job { collection, model, provider, rows, slots, vectors, refused: BTreeMap::new() })
+        let mut rest = None;
+        for ((row, source), stored) in rows.iter_mut().zip(sources).zip(stored_of_rows) {
+            let Some(source) = source else { continue };
+            row.version = Some(source.version);
+            let stored = stored.into_iter().collect::<Stored>();
+            if is_long {
+                let plan = RowPlan::new(source.text, &recipe, &*count, &interrupt::check);
+                rest = Some((plan, stored));
+            } else {
+                row.chunks = plan::chunks(source.text, &recipe, &*count, &stored, &interrupt::check);
+            }
+        }
+        let rest = rest.map(|(plan, stored)| Rest { plan, stored, count, from: 1, is_last: false });
+        let mut job = Job {
+            collection,
+            model,
+            provider,
+            rows,
+            slots: vec![],
+            vectors: vec![],
+            refused: BTreeMap::new(),
+            parts: VecDeque::new(),
+            rest,
+        };
+        if is_long {
+            job.go_on()?;
+        } else {
+            job.divide();
+        }
+        Ok(job)
     }
+}
+
+fn recipe(c: &Collection) -> Result<Recipe<'_>> {
+    let generation = &c.generation;
+    Ok(Recipe {
+        model: &generation.model,
+        chunker: chunker(&generation.recipe.chunker).ok_or_else(|| no_chunker(c))?,
+        options: ChunkOptions {
+            max_tokens: generation.recipe.tokens as usize,
+            overlap_tokens: generation.recipe.overlap as usize,
+        },
+    })
 }
 
 fn account(provider: &Provider, collection: &Collection) -> Account {
@@ -247,6 +370,74 @@ impl Job {
         if self.is_local() { LOCAL_CHUNKS } else { self.provider.settings.max_batch_items }
     }
 
+    /// Whether it is of a long row, and so goes on for many turns.
+    pub fn is_long(&self) -> bool {
+        self.rest.is_some()
+    }
+
+    /// Cuts the next chunks of a long row. Needs no transaction.
+    pub fn go_on(&mut self) -> Result<()> {
+        let most = if self.is_local() {
+            LOCAL_CHUNKS
+        } else {
+            self.provider.settings.max_batch_items.saturating_mul(self.provider.settings.max_in_flight)
+        };
+        let most_bytes = portion(&self.provider).turn;
+        let recipe = recipe(&self.collection)?;
+        if let (Some(rest), [row]) = (&mut self.rest, self.rows.as_mut_slice()) {
+            if let Some(last) = row.chunks.last() {
+                rest.from = last.number + 1;
+            }
+            row.chunks.clear();
+            let most_tokens = if self.provider.runs_in_process() { LOCAL_TOKENS } else { usize::MAX };
+            let (mut bytes, mut embeds, mut tokens) = (0, 0, 0);
+            while embeds < most && tokens < most_tokens && bytes < most_bytes && row.chunks.len() < MOST_CHUNKS {
+                interrupt::check();
+                let Some(chunk) = rest.plan.next(&recipe, &*rest.count, &rest.stored) else {
+                    rest.is_last = true;
+                    break;
+                };
+                bytes += chunk.content.len();
+                if chunk.action == Action::Embed {
+                    embeds += 1;
+                    tokens += chunk.tokens;
+                }
+                row.chunks.push(chunk);
+            }
+        }
+        self.divide();
+        Ok(())
+    }
+
+    /// Finds the texts to embed and divides them into parts that are asked for at a time.
+    fn divide(&mut self) {
+        self.slots = self
+            .rows
+            .iter()
+            .enumerate()
+            .flat_map(|(r, row)| {
+                let embed = row.chunks.iter().enumerate();
+                embed.filter(|(_, c)| c.action == Action::Embed).map(move |(i, _)| (r, i))
+            })
+            .collect();
+        let n = self.slots.len();
+        self.vectors = vec![None; n];
+        self.parts = if self.is_local() {
+            let tokens: Vec<usize> =
+                self.slots.iter().map(|(row, chunk)| self.rows[*row].chunks[*chunk].tokens + OWN_TOKENS).collect();
+            ragent_core::provider::batches(&tokens, LOCAL_CHUNKS, LOCAL_PART).into()
+        } else {
+            remote::batches(&self.provider, &self.model.model, &self.texts()).into()
+        };
+    }
+
+    /// The queue entries of the rows that these texts are of.
+    pub fn entries_of(&self, range: Range<usize>) -> Vec<i64> {
+        let mut rows: Vec<usize> = self.slots[range].iter().map(|(row, _)| *row).collect();
+        rows.dedup();
+        rows.into_iter().flat_map(|row| self.rows[row].ids.iter().copied()).collect()
+    }
+
     /// Takes the vectors of a run of texts.
     pub fn receive(&mut self, range: Range<usize>, vectors: Vec<Vec<f32>>) -> Result<()> {
         let wanted = self.collection.vectors.embedding.dimensions as usize;
@@ -262,11 +453,14 @@ impl Job {
     /// The provider refuses a text that it was sent alone: the text's row is to blame, and no other.
     pub fn refuse(&mut self, text: usize, failure: Failure) {
         self.refused.entry(self.slots[text].0).or_insert(failure);
+        // Nobody needs the rest of the row.
+        let (slots, refused) = (&self.slots, &self.refused);
+        self.parts.retain(|part| slots[part.clone()].iter().any(|(row, _)| !refused.contains_key(row)));
     }
 
-    /// Whether a vector for one of these texts is of use.
-    pub fn needs(&self, texts: &Range<usize>) -> bool {
-        self.slots[texts.clone()].iter().any(|(row, _)| !self.refused.contains_key(row))
+    /// Whether all of its rows are refused.
+    pub fn is_refused(&self) -> bool {
+        !self.rows.is_empty() && self.refused.len() == self.rows.len()
     }
 
     /// Whether every text has its vector, but for those of rows that are refused.
@@ -287,8 +481,8 @@ impl Job {
         (sound, refused)
     }
 
-    /// Stores what it found and takes its entries off the queue. Runs in a transaction.
-    pub fn store(&self) {
+    /// Stores what it found and, unless there is more of it, takes its entries off the queue. Runs in a transaction.
+    pub fn store(&self) -> Progress {
         let is_sound = |place: &usize| !self.refused.contains_key(place);
         let sound: Vec<(usize, &JobRow)> = self.rows.iter().enumerate().filter(|(place, _)| is_sound(place)).collect();
         let ids: Vec<i64> = sound.iter().flat_map(|(_, row)| row.ids.iter().copied()).collect();
@@ -299,22 +493,44 @@ impl Job {
                 && c.generation.id == self.collection.generation.id
         };
         let usable = registry::by_id(self.collection.id).and_then(registry::held).filter(is_same);
-        let Some(c) = usable else { return claim::release(self.collection.id, &ids) };
+        let Some(c) = usable else {
+            claim::release(self.collection.id, &ids);
+            return Progress::Lost;
+        };
+        let (from, is_last) = self.rest.as_ref().map_or((1, true), |rest| (rest.from, rest.is_last));
         // What this worker has no claim of any more, somebody else has read since, or will.
-        let held = claim::finish(c.id, &ids);
+        let held = if is_last { claim::finish(c.id, &ids) } else { claim::still_held(c.id, &ids) };
         let is_held = |row: &JobRow| row.ids.iter().all(|id| held.contains(id));
         let rows: Vec<(usize, &JobRow)> = sound.into_iter().filter(|(_, row)| is_held(row)).collect();
         let keys: Vec<String> = rows.iter().map(|(_, row)| row.key.clone()).collect();
-        let keep: Vec<i32> = rows.iter().map(|(_, row)| row.chunks.len() as i32).collect();
         let versions: Vec<(String, Version)> =
             rows.iter().filter_map(|(_, row)| Some((row.key.clone(), row.version?))).collect();
-        chunks::remove_above(&c, &keys, &keep);
+        let last = |row: &JobRow| row.chunks.last().map_or(from - 1, |chunk| chunk.number);
+        if is_last {
+            let keep: Vec<i32> = rows.iter().map(|(_, row)| last(row)).collect();
+            chunks::remove_above(&c, &keys, &keep);
+        }
         chunks::write(&c, &self.collection.generation.model, self.new_chunks(&rows));
-        chunks::confirm(&c, &versions);
+        let to = if is_last { i32::MAX } else { self.rows.first().map_or(0, last) };
+        chunks::confirm(&c, &versions, from..=to);
+        if !is_last {
+            if rows.is_empty() {
+                return Progress::Lost;
+            }
+            // What is left to do may be another by now: the row is read anew, and what is stored of it need not be again.
+            let (is_changed, is_compared) = claim::what_came_since(c.id, &ids, &keys[0]);
+            if is_changed || is_compared && chunks::sizes(&c, &keys) == [0] {
+                claim::release(c.id, &ids);
+                return Progress::Lost;
+            }
+            return Progress::More;
+        }
         failure::forget(c.id, &keys);
         if c.has_error {
+            pause::end(&[c.id]);
             registry::statements::note_error(c.id, None);
         }
+        Progress::Done
     }
 
     fn new_chunks(&self, rows: &[(usize, &JobRow)]) -> Vec<NewChunk> {

@@ -1,7 +1,10 @@
 //! Waiting the way a backend must: on its latch, leaving at once when somebody wants it to.
 
 use pgrx::pg_sys;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::os::fd::RawFd;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// Why [`wait`] came back.
@@ -59,7 +62,70 @@ pub fn wait(fd: Option<RawFd>, timeout: Option<Duration>) -> Woken {
 
 /// `CHECK_FOR_INTERRUPTS()`: raises the pending cancel or terminate, if there is one.
 pub fn check() {
+    if is_watched() {
+        note();
+    }
     pgrx::check_for_interrupts!();
+}
+
+thread_local! {
+    /// The phase of computing that this process is in, and its processor time at the last check.
+    static PHASE: Cell<Option<(&'static str, Duration)>> = const { Cell::new(None) };
+    /// The longest that each phase was without a check.
+    static LONGEST: RefCell<HashMap<&'static str, Duration>> = RefCell::default();
+}
+
+/// Runs `f`, which computes in this process and calls [`check`] now and then. With `RAGENT_WATCH_INTERRUPTS` in the server's
+/// environment, the log says how much processor time it takes between two calls, whenever that is more than before.
+pub fn watched<R>(phase: &'static str, f: impl FnOnce() -> R) -> R {
+    if !is_watched() {
+        return f();
+    }
+    let _phase = Phase(PHASE.replace(Some((phase, processor_time()))));
+    let result = f();
+    note();
+    result
+}
+
+/// Dropped, also by an error, the phase before goes on.
+struct Phase(Option<(&'static str, Duration)>);
+
+impl Drop for Phase {
+    fn drop(&mut self) {
+        PHASE.set(self.0.map(|(phase, _)| (phase, processor_time())));
+    }
+}
+
+fn is_watched() -> bool {
+    static WATCHED: OnceLock<bool> = OnceLock::new();
+    *WATCHED.get_or_init(|| std::env::var_os("RAGENT_WATCH_INTERRUPTS").is_some())
+}
+
+fn note() {
+    let Some((phase, last)) = PHASE.get() else { return };
+    let now = processor_time();
+    let gap = now.saturating_sub(last);
+    let is_longest = LONGEST.with(|longest| {
+        let mut longest = longest.borrow_mut();
+        let known = longest.entry(phase).or_default();
+        let is_longer = gap > *known;
+        if is_longer {
+            *known = gap;
+        }
+        is_longer
+    });
+    if is_longest {
+        pgrx::log!("watched: {phase} took {} us between two checks for interrupts", gap.as_micros());
+    }
+    PHASE.set(Some((phase, processor_time())));
+}
+
+/// The processor time of this thread, which other processes do not lengthen.
+fn processor_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: fills the structure it is given.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// Sleeps for `duration`, leaving early (by an error) when cancelled.

@@ -11,6 +11,7 @@ pub mod invalidation;
 pub mod io_thread;
 pub mod jsonb;
 pub mod lock;
+pub mod presence;
 pub mod quiet_ddl;
 pub mod role;
 pub mod setting;

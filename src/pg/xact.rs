@@ -3,19 +3,62 @@
 use crate::error::Error;
 use pgrx::pg_sys::panic::{CaughtError, ErrorReportWithLevel};
 use pgrx::{PgSqlErrorCode, pg_sys};
+use std::cell::Cell;
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 unsafe extern "C-unwind" {
     // PostgreSQL's utils/timeout.h, which pgrx does not bind. Neither raises an error for a registered timeout, as
     // STATEMENT_TIMEOUT is in every process connected to a database.
     fn enable_timeout_after(id: c_int, delay_ms: c_int);
     fn disable_timeout(id: c_int, keep_indicator: bool);
+    // Raises FATAL when there is no number left, of the ten there are for all extensions.
+    fn RegisterTimeout(id: c_int, handler: unsafe extern "C-unwind" fn()) -> c_int;
 }
+/// Any number from USER_TIMEOUT on asks for a new one; it is 12 in PostgreSQL 15 and 13 in 18.
+const NEW_TIMEOUT: c_int = 15;
 /// `TimeoutId`: the same number in PostgreSQL 15 to 18.
 const STATEMENT_TIMEOUT: c_int = 3;
 
-/// A worker's transaction is cancelled after this long: table owners' own code must not hold it for ever.
-const LONGEST_TRANSACTION_MS: i32 = 600_000;
+/// A worker's transaction over its own tables is cancelled after this long.
+const LONGEST_TRANSACTION: Duration = Duration::from_secs(600);
+/// How much longer a transaction may take that was cancelled, before the process ends itself: code can catch a cancel.
+const GRACE: Duration = Duration::from_secs(5);
+
+static OVERTIME: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    static WATCHDOG: Cell<Option<c_int>> = const { Cell::new(None) };
+}
+
+/// Whether this process ends because a transaction went on after it was cancelled.
+pub fn was_overtime() -> bool {
+    OVERTIME.load(Ordering::Relaxed)
+}
+
+/// # Safety
+/// Called by PostgreSQL's handler of SIGALRM. It does what that of SIGTERM does: the process ends at the next check for
+/// interrupts, by a FATAL error, which no code can catch, and which does no harm to other processes.
+unsafe extern "C-unwind" fn end_process() {
+    OVERTIME.store(true, Ordering::Relaxed);
+    // SAFETY: flags that signal handlers set, and the latch of this process.
+    unsafe {
+        pg_sys::ProcDiePending = 1;
+        pg_sys::InterruptPending = 1;
+        pg_sys::SetLatch(pg_sys::MyLatch);
+    }
+}
+
+/// The number of the timeout that ends the process.
+fn watchdog() -> c_int {
+    WATCHDOG.get().unwrap_or_else(|| {
+        // SAFETY: once a process that is connected to a database, and so has its timeouts initialised.
+        let id = unsafe { RegisterTimeout(NEW_TIMEOUT, end_process) };
+        WATCHDOG.set(Some(id));
+        id
+    })
+}
 
 /// Whether an error speaks of the values at hand (data exception, constraint violation, size limits, an exception raised by a
 /// table's own code, corrupt data) rather than of the state of the database.
@@ -31,13 +74,49 @@ pub fn sqlstate(code: PgSqlErrorCode) -> String {
 }
 
 /// Runs `f` in a transaction of its own, for a worker. An SQL error rolls it back and is returned; a terminate
-/// request ends the process as usual.
+/// request ends the process as usual. For the extension's own tables; see [`limited_transaction`].
 pub fn transaction<R>(f: impl FnOnce() -> R) -> Result<R, Error> {
+    transaction_within(LONGEST_TRANSACTION, f)
+}
+
+/// Why a transaction with a limit came to nothing.
+#[derive(Debug)]
+pub struct Undone {
+    /// What it says.
+    pub error: Error,
+    /// It was cancelled because it took too long.
+    pub was_too_long: bool,
+}
+
+/// As [`transaction`], for one in which code of a table's owner can run: it is cancelled after `limit`, and where it goes on
+/// all the same, the process ends.
+///
+/// # Errors
+/// Those of SQL.
+pub fn limited_transaction<R>(limit: Duration, f: impl FnOnce() -> R) -> Result<R, Undone> {
+    let watchdog = watchdog();
+    let begin = Instant::now();
+    // SAFETY: a registered timeout; it is disabled below, and does nothing but end this process.
+    unsafe { enable_timeout_after(watchdog, milliseconds(limit + GRACE)) };
+    let result = transaction_within(limit, f);
+    // SAFETY: as above.
+    unsafe { disable_timeout(watchdog, false) };
+    result.map_err(|error| {
+        let was_cancelled = error.code == PgSqlErrorCode::ERRCODE_QUERY_CANCELED;
+        Undone { error, was_too_long: was_cancelled && begin.elapsed() >= limit }
+    })
+}
+
+fn milliseconds(duration: Duration) -> c_int {
+    c_int::try_from(duration.as_millis()).unwrap_or(c_int::MAX)
+}
+
+fn transaction_within<R>(limit: Duration, f: impl FnOnce() -> R) -> Result<R, Error> {
     // SAFETY: no transaction is open when a worker calls this. Each path below ends the one started here.
     unsafe {
         pg_sys::SetCurrentStatementStartTimestamp();
         pg_sys::StartTransactionCommand();
-        enable_timeout_after(STATEMENT_TIMEOUT, LONGEST_TRANSACTION_MS);
+        enable_timeout_after(STATEMENT_TIMEOUT, milliseconds(limit));
         pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
     }
     let mut result = None;

@@ -1,7 +1,8 @@
 //! Embedding models.
 
-use super::{ModelName, Provider, local, remote, resolve};
+use super::{ModelName, Provider, input, local, remote, resolve};
 use crate::error::{Error, Result};
+use crate::pg::interrupt;
 use crate::pg::role;
 use crate::pg::vector::MAX_DIMENSIONS;
 use pgrx::{PgSqlErrorCode, pg_sys};
@@ -50,13 +51,14 @@ pub fn embed(model: &ModelName, texts: &[&str], dimensions: Option<usize>, role:
 /// unless given.
 ///
 /// # Errors
-/// 22023 for a blank text, before anything is asked of the model; those of [`embed`].
+/// 54000 for too long a text and 22023 for a blank one, before anything is asked of the model; those of [`embed`].
 pub fn of_inputs(inputs: &[Option<String>], model: Option<&str>) -> Result<Vec<Option<Vec<f32>>>> {
     let model = match model {
         Some(model) => ModelName::parse(model)?,
         None => ModelName::parse(&crate::guc::embedding_model())?,
     };
     let texts: Vec<&str> = inputs.iter().flatten().map(String::as_str).collect();
+    input::check_all(&texts)?;
     if texts.iter().any(|t| is_blank(t)) {
         return Err(Error::bad_argument(
             "cannot embed an empty text",
@@ -97,6 +99,9 @@ pub fn embedding_model_facts(model: &ModelName, role: pg_sys::Oid) -> Result<Emb
 pub fn token_counter(provider: &Provider, model: &str) -> Result<TokenCounter> {
     match provider.wire.transport() {
         Transport::InProcess => local::token_counter(model),
-        Transport::Http(_) => Ok(Box::new(approximate_tokens)),
+        Transport::Http(_) => Ok(Box::new(|text| {
+            interrupt::check();
+            approximate_tokens(text)
+        })),
     }
 }

@@ -4,6 +4,7 @@ use super::{EmbeddingModelFacts, TokenCounter};
 use crate::error::{Error, Result, excerpt};
 use crate::pg::interrupt;
 use pgrx::PgSqlErrorCode;
+use ragent_core::extractive::interruptible_reply;
 use ragent_core::model::{ChatReply, ChatRequest};
 use ragent_core::provider::local::{EXTRACTIVE, is_folder_name};
 use ragent_encoder::{Encoder, EncoderError};
@@ -23,19 +24,14 @@ thread_local! {
 /// A chunk is never longer than so many bytes for each of its tokens.
 const MAX_BYTES_OF_A_TOKEN: usize = 12;
 
-/// Embeds with a local encoder, looking for interrupts between texts.
+/// Embeds with a local encoder, looking for interrupts every few milliseconds.
 ///
 /// # Errors
 /// 42704 no such model, 22023 a model that does not embed, XX001 a broken model file.
 pub fn embed(model: &str, texts: &[&str]) -> Result<Vec<Vec<f32>>> {
     let encoder = open(model)?;
     let mut encoder = encoder.borrow_mut();
-    encoder
-        .embed(texts, &mut || {
-            interrupt::check();
-            true
-        })
-        .map_err(|e| broken(model, &e))
+    interrupt::watched("embed", || encoder.embed(texts, &mut pulse)).map_err(|e| broken(model, &e))
 }
 
 /// What the model's own files say of it.
@@ -50,14 +46,23 @@ pub fn facts(model: &str) -> Result<EmbeddingModelFacts> {
     Ok(EmbeddingModelFacts { dimensions: Some(encoder.dimensions()), max_tokens: Some(max_tokens) })
 }
 
-/// Counts tokens as the model does, but for text without blanks: to a WordPiece tokenizer it is one unknown token, however
+/// Counts tokens as the model does, looking for interrupts, but for text without blanks: to a WordPiece tokenizer it is one unknown token, however
 /// long it is.
 ///
 /// # Errors
 /// Those of [`embed`].
 pub fn token_counter(model: &str) -> Result<TokenCounter> {
     let encoder = open(model)?;
-    Ok(Box::new(move |text| encoder.borrow().count_tokens(text).max(text.len() / MAX_BYTES_OF_A_TOKEN)))
+    Ok(Box::new(move |text| {
+        let counted = encoder.borrow().count_tokens(text, &mut pulse);
+        counted.unwrap_or(text.len()).max(text.len() / MAX_BYTES_OF_A_TOKEN)
+    }))
+}
+
+/// What the encoder calls between its steps: an interrupt leaves it by an error.
+fn pulse() -> bool {
+    interrupt::check();
+    true
 }
 
 /// One turn of a local chat model.
@@ -66,7 +71,7 @@ pub fn token_counter(model: &str) -> Result<TokenCounter> {
 /// 42704 no such model.
 pub fn chat(model: &str, request: &ChatRequest) -> Result<ChatReply> {
     if model == EXTRACTIVE {
-        return Ok(ragent_core::extractive::reply(request));
+        return Ok(interrupt::watched("extractive", || interruptible_reply(request, &interrupt::check)));
     }
     Err(Error::undefined(
         format!("chat model \"local/{}\" does not exist", excerpt(model)),

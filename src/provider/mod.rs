@@ -11,6 +11,7 @@ mod chat;
 mod deadline;
 mod embedding;
 mod failure;
+pub mod input;
 pub mod local;
 mod options;
 pub mod remote;

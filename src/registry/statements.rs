@@ -58,7 +58,7 @@ pub fn note_error(id: i32, error: Option<&Error>) {
         SET last_error = $2, last_error_hint = $3, last_error_sqlstate = $4,
             last_error_at = CASE WHEN $2 IS NULL THEN NULL ELSE pg_catalog.clock_timestamp() END
         WHERE id OPERATOR(pg_catalog.=) $1
-          AND ROW(last_error)::pg_catalog.record OPERATOR(pg_catalog.*<>) ROW($2)::pg_catalog.record";
+          AND ROW(last_error, last_error_hint)::pg_catalog.record OPERATOR(pg_catalog.*<>) ROW($2, $3)::pg_catalog.record";
     let hint = error.map(|e| e.hint.clone()).filter(|hint| !hint.is_empty());
     let args = [arg(id), arg(error.map(|e| e.message.clone())), arg(hint), arg(error.map(|e| xact::sqlstate(e.code)))];
     spi::connect(|s| s.run(SQL, &args));

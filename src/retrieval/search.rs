@@ -3,6 +3,7 @@
 use super::query_vectors::QueryVectors;
 use super::{Found, Scope, vector};
 use crate::error::{Error, Result};
+use crate::provider::input;
 use crate::registry::{self, Collection};
 use pgrx::PgSqlErrorCode;
 use ragent_core::retrieval::{Bounds, Mode, best};
@@ -33,7 +34,7 @@ pub enum Query<'a> {
 /// Runs several searches at once; the results of each, best first.
 ///
 /// # Errors
-/// 22023 a query that cannot be searched for, 22000 a vector of another length than the named collection's, those of
+/// 22023 a query that cannot be searched for, 54000 one that is too long, 22000 a vector of another length than the named collection's, those of
 /// [`Scope::collections`] and of the models.
 pub fn search(searches: &[Search<'_>]) -> Result<Vec<Vec<Found>>> {
     let collections = searches.iter().map(Search::collections).collect::<Result<Vec<_>>>()?;
@@ -112,7 +113,8 @@ impl Query<'_> {
                 "the query vector is zero",
                 "A vector without direction has no nearest neighbours by cosine.",
             )),
-            _ => Ok(()),
+            Query::Text(text) => input::check("the query", text),
+            Query::Vector(_) => Ok(()),
         }
     }
 }

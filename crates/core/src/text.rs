@@ -18,43 +18,92 @@ const ABBREVIATIONS: &[&str] = &[
 /// A sentence ends at `.`, `!`, `?`, `…` or a full-width stop, with the closing quotes and brackets behind it; at a blank
 /// line; and at a line break, unless the line is prose that was wrapped in the middle of a sentence.
 pub fn sentences(text: &str) -> Vec<Range<usize>> {
-    let mut out = Vec::new();
-    let mut start = skip_blank(text, 0);
-    let mut at = start;
-    while let Some(c) = text[at..].chars().next() {
-        let next = at + c.len_utf8();
-        // Stops in a row ("...") are looked at together, or a megabyte of them would take its square.
-        let (end, ends) = match c {
-            '.' | '!' | '?' | '…' => {
-                let end = after_closers(text, next);
-                (end, stop_ends(text, start, at, end))
+    let mut place = Sentences::new(usize::MAX / 2);
+    std::iter::from_fn(|| place.next(text)).map(|sentence| sentence.range).collect()
+}
+
+/// The sentences of a text one after the other, as [`sentences`] has them, those that do not end in parts.
+#[derive(Debug, Clone)]
+pub struct Sentences {
+    /// Bytes from which on a sentence ends at white space, and at twice which it ends anyway.
+    longest: usize,
+    /// Where the next one begins.
+    start: usize,
+    /// Whether it goes on with a sentence that was too long.
+    goes_on: bool,
+}
+
+/// A sentence, or a part of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sentence {
+    /// Where it stands.
+    pub range: Range<usize>,
+    /// It is no part.
+    pub is_whole: bool,
+}
+
+impl Sentences {
+    /// From the beginning of a text. A sentence of more than `longest` bytes comes in parts.
+    pub fn new(longest: usize) -> Self {
+        Self { longest: longest.max(1), start: 0, goes_on: false }
+    }
+
+    /// The next sentence of `text`, which is the same text each time.
+    pub fn next(&mut self, text: &str) -> Option<Sentence> {
+        loop {
+            let start = skip_blank(text, self.start);
+            if start == text.len() {
+                self.start = start;
+                return None;
             }
-            '。' | '！' | '？' | '｡' => (after_closers(text, next), true),
-            '\n' => (next, line_break_ends(text, start, at)),
-            _ => (next, false),
-        };
-        at = end;
-        if ends {
-            push_trimmed(text, start..at, &mut out);
-            start = skip_blank(text, at);
-            at = start;
+            let goes_on = self.goes_on;
+            let (end, is_end) = self.end(text, start);
+            self.start = end;
+            self.goes_on = !is_end;
+            if let Some(range) = trimmed(text, start..end) {
+                return Some(Sentence { range, is_whole: is_end && !goes_on });
+            }
         }
     }
-    push_trimmed(text, start..text.len(), &mut out);
-    out
+
+    /// Where the sentence that begins at `start` ends, and whether it does or is only too long.
+    fn end(&self, text: &str, start: usize) -> (usize, bool) {
+        let mut at = start;
+        while let Some(c) = text[at..].chars().next() {
+            let next = at + c.len_utf8();
+            // Stops in a row ("...") are looked at together, or a megabyte of them would take its square.
+            let (end, ends) = match c {
+                '.' | '!' | '?' | '…' => {
+                    let end = after_closers(text, next);
+                    (end, stop_ends(text, start, at, end))
+                }
+                '。' | '！' | '？' | '｡' => (after_closers(text, next), true),
+                '\n' => (next, line_break_ends(text, start, at)),
+                _ => (next, false),
+            };
+            at = end;
+            if ends {
+                return (at, true);
+            }
+            let length = at - start;
+            if length >= self.longest && (c.is_whitespace() || length >= 2 * self.longest) {
+                return (at, at == text.len());
+            }
+        }
+        (at, true)
+    }
 }
 
 fn skip_blank(text: &str, at: usize) -> usize {
     text.len() - text[at..].trim_start().len()
 }
 
-fn push_trimmed(text: &str, range: Range<usize>, out: &mut Vec<Range<usize>>) {
+/// A range without the white space at its ends; `None` when nothing else is in it.
+fn trimmed(text: &str, range: Range<usize>) -> Option<Range<usize>> {
     let piece = &text[range.clone()];
     let start = range.start + (piece.len() - piece.trim_start().len());
     let end = start + piece.trim().len();
-    if start < end {
-        out.push(start..end);
-    }
+    (start < end).then_some(start..end)
 }
 
 /// Whether the sentence that begins at `start` ends with the stop at `at`, whose closers reach to `end`.

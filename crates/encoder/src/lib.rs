@@ -112,16 +112,24 @@ impl Encoder {
 
     /// The number of tokens of the whole text, special ones not counted and nothing cut off.
     ///
-    /// A text that the tokenizer refuses counts a token for each byte: never too few.
-    pub fn count_tokens(&self, text: &str) -> usize {
-        self.tokens.count(text).unwrap_or(text.len())
+    /// `between` is called before each piece of 8 kB; where it returns false, the work stops. A text that the tokenizer
+    /// refuses counts a token for each byte: never too few.
+    ///
+    /// # Errors
+    ///
+    /// [`EncoderError::Interrupted`] if `between` says so.
+    pub fn count_tokens(&self, text: &str, between: &mut dyn FnMut() -> bool) -> Result<usize, EncoderError> {
+        match self.tokens.count(text, between) {
+            Err(EncoderError::Interrupted) => Err(EncoderError::Interrupted),
+            counted => Ok(counted.unwrap_or(text.len())),
+        }
     }
 
     /// The vectors of some texts, in their order, each of length 1.
     ///
-    /// `between` is called before each group of texts that is computed together (at most 512 tokens, some tens of
-    /// milliseconds); where it returns false, the work stops. A text without any token of its own, such as an empty one,
-    /// has a vector too: that of the special tokens.
+    /// `between` is called before each text, each further 8 kB of a text, and, while texts are computed together (at most 512
+    /// tokens), after some milliseconds each; where it returns false, the work stops. A text without any token of its own,
+    /// such as an empty one, has a vector too: that of the special tokens.
     ///
     /// # Errors
     ///
@@ -132,7 +140,10 @@ impl Encoder {
         let mut run: Vec<Vec<u32>> = Vec::new();
         let mut run_tokens = 0;
         for text in texts {
-            let ids = self.ids(text)?;
+            if !between() {
+                return Err(EncoderError::Interrupted);
+            }
+            let ids = self.ids(text, between)?;
             if run_tokens + ids.len() > RUN_TOKENS && !run.is_empty() {
                 self.embed_run(&run, between, &mut vectors)?;
                 run.clear();
@@ -147,8 +158,8 @@ impl Encoder {
         Ok(vectors)
     }
 
-    fn ids(&self, text: &str) -> Result<Vec<u32>, EncoderError> {
-        let ids = self.tokens.ids(text)?;
+    fn ids(&self, text: &str, between: &mut dyn FnMut() -> bool) -> Result<Vec<u32>, EncoderError> {
+        let ids = self.tokens.ids(text, between)?;
         match ids.iter().find(|id| **id as usize >= self.model.vocabulary()) {
             None => Ok(ids),
             Some(id) => Err(EncoderError::Tokenizer {
@@ -164,11 +175,9 @@ impl Encoder {
         between: &mut dyn FnMut() -> bool,
         vectors: &mut Vec<Vec<f32>>,
     ) -> Result<(), EncoderError> {
-        if !between() {
-            return Err(EncoderError::Interrupted);
-        }
-        let new = self.model.embed(run, &mut self.work);
+        let new = self.model.embed(run, &mut self.work, between);
         self.work.shrink(self.model.config());
+        let new = new.ok_or(EncoderError::Interrupted)?;
         if new.iter().flatten().any(|value| !value.is_finite()) {
             return Err(EncoderError::NotFinite { path: self.dir.clone() });
         }

@@ -156,15 +156,21 @@ impl Model {
 
     /// The vectors of some texts, given as token ids; of length 1 unless they are not finite.
     ///
-    /// Each text has at least one token and at most `positions`, and each id is less than `vocabulary()`.
-    pub(crate) fn embed(&self, texts: &[Vec<u32>], work: &mut Work) -> Vec<Vec<f32>> {
+    /// Each text has at least one token and at most `positions`, and each id is less than `vocabulary()`. `between` is called
+    /// before each block of tokens in each layer, and each head of each text; `None` where it says no.
+    pub(crate) fn embed(
+        &self,
+        texts: &[Vec<u32>],
+        work: &mut Work,
+        between: &mut dyn FnMut() -> bool,
+    ) -> Option<Vec<Vec<f32>>> {
         let tokens = texts.iter().map(Vec::len).sum();
         let hidden = self.config.hidden;
         work.resize(&self.config, tokens, self.block_tokens());
         self.look_up(texts, work);
         for layer in &self.layers {
-            self.attend(layer, texts, work);
-            self.feed_forward(layer, work);
+            self.attend(layer, texts, work, between)?;
+            self.feed_forward(layer, work, between)?;
         }
         let mut vectors = Vec::with_capacity(texts.len());
         let mut start = 0;
@@ -173,7 +179,7 @@ impl Model {
             vectors.push(pool(self.config.pooling, &work.states[start..end], hidden));
             start = end;
         }
-        vectors
+        Some(vectors)
     }
 
     /// The sum of word, position and token type embeddings, normalised, into `work.states`.
@@ -193,27 +199,37 @@ impl Model {
     }
 
     /// Self-attention within each text: `states = norm(states + attention(states))`.
-    fn attend(&self, layer: &Layer, texts: &[Vec<u32>], work: &mut Work) {
+    fn attend(
+        &self,
+        layer: &Layer,
+        texts: &[Vec<u32>],
+        work: &mut Work,
+        between: &mut dyn FnMut() -> bool,
+    ) -> Option<()> {
         let hidden = self.config.hidden;
         let wide = self.block_tokens() * hidden;
         for (states, out) in work.states.chunks(wide).zip(work.query_key_value.chunks_mut(3 * wide)) {
+            go_on(between)?;
             layer.query_key_value.multiply(self.isa, states, &mut work.panel, out);
             self.isa.add_bias(out, &layer.query_key_value.bias);
         }
         let mut start = 0;
         for text in texts {
             for head in 0..self.config.heads {
+                go_on(between)?;
                 self.attend_head(start, text.len(), head, work);
             }
             start += text.len();
         }
         for (states, context) in work.states.chunks_mut(wide).zip(work.context.chunks(wide)) {
+            go_on(between)?;
             let out = &mut work.block[..states.len()];
             layer.attention_output.multiply(self.isa, context, &mut work.panel, out);
             self.isa.add_bias(out, &layer.attention_output.bias);
             let norm = &layer.attention_norm;
             self.isa.add_and_normalize(states, out, &norm.gain, &norm.bias, self.config.epsilon);
         }
+        Some(())
     }
 
     /// One head of one text's attention, from `work.query_key_value` into `work.context`.
@@ -246,9 +262,10 @@ impl Model {
     }
 
     /// `states = norm(states + contract(activation(expand(states))))`
-    fn feed_forward(&self, layer: &Layer, work: &mut Work) {
+    fn feed_forward(&self, layer: &Layer, work: &mut Work, between: &mut dyn FnMut() -> bool) -> Option<()> {
         let (hidden, inner) = (self.config.hidden, self.config.inner);
         for states in work.states.chunks_mut(self.block_tokens() * hidden) {
+            go_on(between)?;
             let expanded = &mut work.inner[..states.len() / hidden * inner];
             layer.expand.multiply(self.isa, states, &mut work.panel, expanded);
             self.isa.add_bias_and_activate(expanded, &layer.expand.bias, self.config.activation);
@@ -258,7 +275,13 @@ impl Model {
             let norm = &layer.output_norm;
             self.isa.add_and_normalize(states, out, &norm.gain, &norm.bias, self.config.epsilon);
         }
+        Some(())
     }
+}
+
+/// `None` where the caller wants the work to stop.
+fn go_on(between: &mut dyn FnMut() -> bool) -> Option<()> {
+    between().then_some(())
 }
 
 /// Writes the prepared file of a model folder.

@@ -10,11 +10,11 @@ use tokenizers::{ModelWrapper, NormalizerWrapper, PreTokenizerWrapper, Tokenizer
 use crate::EncoderError;
 use crate::file;
 
-/// Longer texts are counted in pieces of about this many bytes, so that a tokenizer's working memory (some fifty
-/// bytes for each byte of text) stays small.
-const COUNTING_PIECE_BYTES: usize = 64 << 10;
+/// The tokenizer is never given more text at once than this, in bytes: it works up to 425 bytes of memory and two
+/// microseconds for each of them, and cannot be interrupted.
+const PIECE_BYTES: usize = 8 << 10;
 
-/// A first guess at how many bytes of text fill one token. Too low costs a second try, too high tokenizes in vain.
+/// A guess at how many bytes of text fill one token. Too low costs a second piece, too high tokenizes in vain.
 const GENEROUS_BYTES_PER_TOKEN: usize = 12;
 
 /// A model's tokenizer, with truncation and padding in our hands.
@@ -25,7 +25,7 @@ pub(crate) struct Tokens {
     suffix: Vec<u32>,
     max_tokens: usize,
     lowercase: bool,
-    splits_at_whitespace: bool,
+    seams: Seams,
 }
 
 impl Tokens {
@@ -57,7 +57,7 @@ impl Tokens {
         let lowercases =
             matches!(tokenizer.get_normalizer(), Some(NormalizerWrapper::BertNormalizer(n)) if n.lowercase);
         Ok(Tokens {
-            splits_at_whitespace: splits_at_whitespace(&tokenizer),
+            seams: Seams::of(&tokenizer, lowercase && !lowercases),
             lowercase: lowercase && !lowercases,
             tokenizer,
             prefix,
@@ -70,25 +70,26 @@ impl Tokens {
         self.max_tokens
     }
 
-    /// Tokens of the whole text, special ones not counted.
-    pub(crate) fn count(&self, text: &str) -> Result<usize, EncoderError> {
-        if !self.splits_at_whitespace {
-            return Ok(self.plain(text)?.len());
-        }
+    /// Tokens of the whole text, special ones not counted. `between` is called before each piece of the text.
+    pub(crate) fn count(&self, text: &str, between: &mut dyn FnMut() -> bool) -> Result<usize, EncoderError> {
         let mut total = 0;
         let mut rest = text;
         while !rest.is_empty() {
-            let (piece, after) = rest.split_at(cut_at_whitespace(rest, COUNTING_PIECE_BYTES));
+            let (piece, after) = self.seams.cut(rest, PIECE_BYTES);
+            if !between() {
+                return Err(EncoderError::Interrupted);
+            }
             total += self.plain(piece)?.len();
             rest = after;
         }
         Ok(total)
     }
 
-    /// The ids of a text: special tokens, and as many of its own as the model's limit allows.
-    pub(crate) fn ids(&self, text: &str) -> Result<Vec<u32>, EncoderError> {
+    /// The ids of a text: special tokens, and as many of its own as the model's limit allows. `between` is called before
+    /// each piece of the text but the first.
+    pub(crate) fn ids(&self, text: &str, between: &mut dyn FnMut() -> bool) -> Result<Vec<u32>, EncoderError> {
         let room = self.max_tokens - self.prefix.len() - self.suffix.len();
-        let own = self.first(text, room)?;
+        let own = self.first(text, room, between)?;
         let mut ids = Vec::with_capacity(self.prefix.len() + own.len() + self.suffix.len());
         ids.extend_from_slice(&self.prefix);
         ids.extend_from_slice(&own);
@@ -96,20 +97,25 @@ impl Tokens {
         Ok(ids)
     }
 
-    /// The first `room` tokens of a text.
-    ///
-    /// A long text is not tokenized as a whole: its first part, cut before whitespace, gives the first tokens of the
-    /// whole (see [`splits_at_whitespace`]). Where that part does not fill the room, a part twice as long is tried.
-    fn first(&self, text: &str, room: usize) -> Result<Vec<u32>, EncoderError> {
-        let mut target = room.saturating_mul(GENEROUS_BYTES_PER_TOKEN);
+    /// The first `room` tokens of a text: of its pieces, as many as it takes.
+    fn first(&self, text: &str, room: usize, between: &mut dyn FnMut() -> bool) -> Result<Vec<u32>, EncoderError> {
+        let mut target = match self.seams.are_exact {
+            true => room.saturating_mul(GENEROUS_BYTES_PER_TOKEN).min(PIECE_BYTES),
+            false => PIECE_BYTES,
+        };
+        let mut ids = Vec::new();
+        let mut rest = text;
         loop {
-            let end = if self.splits_at_whitespace { cut_at_whitespace(text, target) } else { text.len() };
-            let mut ids = self.plain(&text[..end])?;
-            if ids.len() >= room || end == text.len() {
+            let (piece, after) = self.seams.cut(rest, target);
+            ids.append(&mut self.plain(piece)?);
+            if ids.len() >= room || after.is_empty() {
                 ids.truncate(room);
                 return Ok(ids);
             }
-            target = target.max(end).saturating_mul(2);
+            if !between() {
+                return Err(EncoderError::Interrupted);
+            }
+            (rest, target) = (after, PIECE_BYTES);
         }
     }
 
@@ -168,25 +174,86 @@ fn special_tokens(tokenizer: &Tokenizer) -> Result<(Vec<u32>, Vec<u32>), String>
     Ok((framed[..start].to_vec(), framed[start + plain.len()..].to_vec()))
 }
 
-/// Whether tokenizing the part of a text before a whitespace character gives the first tokens of the whole.
+/// Where a text may be taken apart so that the tokens of its parts are those of the whole.
 ///
-/// It does for BERT's tokenizer: its normalizer works character by character and keeps whitespace (combining marks are
-/// dropped or stay with the character before them), its pre-tokenizer always splits at whitespace, and words are
-/// tokenized one by one. The exception would be an added token that contains whitespace itself.
-fn splits_at_whitespace(tokenizer: &Tokenizer) -> bool {
-    let normalizer = matches!(tokenizer.get_normalizer(), None | Some(NormalizerWrapper::BertNormalizer(_)));
-    let pre_tokenizer = matches!(tokenizer.get_pre_tokenizer(), Some(PreTokenizerWrapper::BertPreTokenizer(_)));
-    let added = tokenizer.get_added_tokens_decoder();
-    normalizer && pre_tokenizer && added.values().all(|token| !token.content.contains(char::is_whitespace))
+/// For BERT's tokenizer that is before white space, before punctuation and before an ideograph: its normalizer works character
+/// by character and keeps these (combining marks are dropped or stay with the character before them), its pre-tokenizer
+/// always splits there, and words are tokenized one by one. An added token ("[MASK]") is looked for in the text as it stands, so
+/// characters of such tokens are no seams.
+///
+/// Where a text has no seam for [`PIECE_BYTES`], and with other tokenizers, it is taken apart at white space or between
+/// characters all the same. A WordPiece tokenizer knows no word of more than a hundred characters: of one that is longer than a
+/// piece, what is left is passed over, so that it is one unknown token as in the whole.
+struct Seams {
+    /// Whether the parts give the tokens of the whole at a seam.
+    are_exact: bool,
+    ideographs: bool,
+    /// By ASCII code.
+    ascii: [bool; 128],
+    /// A word of more characters is one unknown token.
+    longest_word: usize,
 }
 
-/// Where to cut a text into a first part of about `target` bytes: before the first ASCII space or line break from there on,
-/// or at its end. Never 0 for a text that is not empty.
-fn cut_at_whitespace(text: &str, target: usize) -> usize {
-    let target = target.max(1);
-    let Some(tail) = text.as_bytes().get(target..) else {
-        return text.len();
-    };
-    // ASCII bytes are never part of a longer UTF-8 sequence, so this is a character boundary.
-    tail.iter().position(|byte| matches!(byte, b' ' | b'\n')).map_or(text.len(), |at| target + at)
+impl Seams {
+    fn of(tokenizer: &Tokenizer, lowercase: bool) -> Seams {
+        let bert = |n: &NormalizerWrapper| match n {
+            NormalizerWrapper::BertNormalizer(n) => Some(n.handle_chinese_chars),
+            _ => None,
+        };
+        let normalizer = tokenizer.get_normalizer();
+        let pre_tokenizer = matches!(tokenizer.get_pre_tokenizer(), Some(PreTokenizerWrapper::BertPreTokenizer(_)));
+        let added = tokenizer.get_added_tokens_decoder();
+        let added = || added.values().flat_map(|token| token.content.chars());
+        let are_exact =
+            normalizer.is_none_or(|n| bert(n).is_some()) && pre_tokenizer && !added().any(char::is_whitespace);
+        // Lower-casing looks beyond punctuation: a sigma at the end of a word has another form.
+        let between_words = are_exact && !lowercase;
+        let mut ascii = [false; 128];
+        for (code, seam) in (0u8..).zip(&mut ascii) {
+            *seam = matches!(code, b' ' | b'\n' | b'\t' | b'\r')
+                || between_words && code.is_ascii_punctuation() && !added().any(|c| c == char::from(code));
+        }
+        let are_spaced = normalizer.and_then(bert) == Some(true);
+        let longest_word = match tokenizer.get_model() {
+            ModelWrapper::WordPiece(model) if are_exact => model.max_input_chars_per_word,
+            _ => usize::MAX,
+        };
+        Seams { are_exact, ideographs: between_words && are_spaced && !added().any(is_ideograph), ascii, longest_word }
+    }
+
+    fn is_before(&self, c: char) -> bool {
+        match self.ascii.get(c as usize) {
+            Some(seam) => *seam,
+            None => self.ideographs && is_ideograph(c),
+        }
+    }
+
+    /// A first part of at most about `target` bytes, not empty unless the text is, and what comes after it.
+    fn cut<'t>(&self, text: &'t str, target: usize) -> (&'t str, &'t str) {
+        if text.len() <= target {
+            return (text, "");
+        }
+        let end = text.floor_char_boundary(target);
+        let end = if end > 0 { end } else { text.chars().next().map_or(0, char::len_utf8) };
+        let next = text[end..].chars().next().map_or(0, char::len_utf8);
+        let seam = text[..end + next].char_indices().rev().find(|(_, c)| self.is_before(*c));
+        match seam {
+            Some((at, _)) if at > 0 => text.split_at(at),
+            _ => {
+                let (part, rest) = text.split_at(end);
+                let is_long = part.chars().rev().take_while(|c| is_of_word(*c)).count() > self.longest_word;
+                (part, if is_long { rest.trim_start_matches(is_of_word) } else { rest })
+            }
+        }
+    }
+}
+
+/// Whether a character is for certain part of a word, together with its like on both sides.
+fn is_of_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, 'À'..='Ö' | 'Ø'..='ö' | 'ø'..='ɏ' | 'Α'..='Ρ' | 'Σ'..='ώ' | 'А'..='я')
+}
+
+/// The blocks of ideographs that every version of BERT's normalizer puts blanks around.
+fn is_ideograph(c: char) -> bool {
+    matches!(c, '\u{3400}'..='\u{4DBF}' | '\u{4E00}'..='\u{9FFF}')
 }

@@ -15,6 +15,6 @@ fn no_thread_is_started() {
     let mut encoder = Encoder::open(&common::minilm()).expect("the model opens");
     let text = "some text that is embedded many times ".repeat(20);
     encoder.embed(&[text.as_str(); 20], &mut || true).expect("the texts are embedded");
-    encoder.count_tokens(&text);
+    common::count(&encoder, &text);
     assert_eq!(threads(), before);
 }

@@ -139,7 +139,7 @@ fn what_is_beyond_the_limit_is_cut_off_and_counted() {
     let vectors = embed(&mut encoder, &["a b c x", "a b c x y y y", "a b c y"]);
     assert!(vectors[0] == vectors[1]);
     assert!(vectors[0] != vectors[2]);
-    assert_eq!(encoder.count_tokens("a b c x y y y"), 7);
+    assert_eq!(common::count(&encoder, "a b c x y y y"), 7);
 }
 
 #[test]
@@ -166,13 +166,13 @@ fn a_text_without_tokens_has_the_vector_of_the_special_tokens() {
     let mut encoder = open(tiny.write().path());
     let expected: Vec<f32> = tiny.vector(&[2, 3]).iter().map(|value| *value as f32).collect();
     for text in ["", "  \n ", "\0", "\u{fffd}"] {
-        assert_eq!(encoder.count_tokens(text), 0);
+        assert_eq!(common::count(&encoder, text), 0);
         assert!(largest_difference(&embed(&mut encoder, &[text])[0], &expected) < 2e-5);
     }
 }
 
 #[test]
-fn between_is_called_before_each_run_and_stops_the_work() {
+fn between_is_called_in_all_work_and_stops_it() {
     let tiny = Tiny::new(16, 2, 1, 24, 200);
     let mut encoder = open(tiny.write().path());
     let text = "a ".repeat(198); // 200 tokens: two fit into a run of 512
@@ -182,8 +182,10 @@ fn between_is_called_before_each_run_and_stops_the_work() {
         calls += 1;
         true
     });
-    assert_eq!((all.expect("embedded").len(), calls), (7, 4));
-    for stop_at in 1..=4 {
+    // For each text; for each of the 4 runs in its one layer, three times for its one block and once for each of two heads
+    // of each text.
+    assert_eq!((all.expect("embedded").len(), calls), (7, 7 + 4 * 3 + 7 * 2));
+    for stop_at in 1..=calls {
         let mut calls = 0;
         let stopped = encoder.embed(&texts, &mut || {
             calls += 1;
@@ -193,6 +195,96 @@ fn between_is_called_before_each_run_and_stops_the_work() {
         assert_eq!(calls, stop_at);
     }
     assert_eq!(embed(&mut encoder, &texts).len(), 7, "the encoder can be used after an interrupt");
+}
+
+/// Some bytes of text between two calls of `between`, whatever the text looks like: time and memory of the tokenizer grow
+/// with them.
+#[test]
+fn between_is_called_every_few_kilobytes_of_any_text() {
+    let mut encoder = open(Tiny::plain().write().path());
+    for text in ["a.", "x", "wing ", " ", "\u{301}", "日本", "。", "e\u{301}", "[MASK]", "\0", "\u{200b}", "[["] {
+        let long = text.repeat((1 << 18) / text.len());
+        let mut calls = 0;
+        let mut pulse = || {
+            calls += 1;
+            true
+        };
+        encoder.count_tokens(&long, &mut pulse).expect("counted");
+        // A word of letters alone is passed over without tokenizing it.
+        let least = if text == "x" { 1 } else { long.len() / (8 << 10) };
+        assert!((least..=4 * (least + 2)).contains(&calls), "{text:?}: {calls} calls");
+        let mut left = 3;
+        let stopped = encoder.count_tokens(&long, &mut || {
+            left -= 1;
+            left > 0
+        });
+        assert!(matches!(stopped, Err(EncoderError::Interrupted)) || text == "x", "{text:?}");
+        embed(&mut encoder, &[&long]);
+    }
+}
+
+/// Texts of random parts go to the tokenizer as a whole and in pieces: where there is a blank, punctuation or an ideograph every
+/// few kilobytes, and where one word is longer than that, the tokens are the same.
+#[test]
+fn pieces_have_the_tokens_of_the_whole() {
+    const PARTS: [&str; 24] = [
+        " ",
+        "\n",
+        "\t",
+        "  ",
+        "wing",
+        "wings",
+        "flowing",
+        "a",
+        "é",
+        "e\u{301}",
+        "Σ",
+        "x.y",
+        "...",
+        "日本語",
+        "。",
+        "[MASK]",
+        "[",
+        "]",
+        "[SEP]",
+        "\u{200b}",
+        "\0",
+        "ﬁ",
+        "-",
+        "'s",
+    ];
+    let mut state = 7u64;
+    let mut below = move |n: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 33) as usize % n
+    };
+    for (lowercase, strip, blank_every) in [(true, None, 20), (false, Some(false), 200), (true, Some(false), 2000)] {
+        let mut tiny = Tiny::plain();
+        tiny.tokenizer["normalizer"]["lowercase"] = json!(lowercase);
+        tiny.tokenizer["normalizer"]["strip_accents"] = json!(strip);
+        let dir = tiny.write();
+        let encoder = open(dir.path());
+        let mut tokenizer =
+            tokenizers::Tokenizer::from_file(dir.path().join("tokenizer.json")).expect("the tokenizer opens");
+        tokenizer.with_truncation(None).expect("truncation is switched off").with_padding(None);
+        for case in 0..30 {
+            let mut text = String::new();
+            while text.len() < 40_000 {
+                text.push_str(PARTS[below(PARTS.len())]);
+                if below(blank_every) == 0 {
+                    text.push(' ');
+                }
+                if case % 3 == 0 && below(3000) == 0 {
+                    text.push_str(&"x".repeat(below(30_000)));
+                    text.push(' ');
+                }
+            }
+            let whole = tokenizer.encode_fast(text.as_str(), false).expect("tokenized").len();
+            assert_eq!(common::count(&encoder, &text), whole, "case {case}, a blank every {blank_every}");
+        }
+    }
 }
 
 #[test]

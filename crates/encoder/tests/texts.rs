@@ -48,7 +48,7 @@ fn a_long_word_after_which_the_text_goes_on_hides_nothing() {
     let (one, other) = (format!("{long} wing"), format!("{long} bird"));
     let vectors = embed(&mut encoder, &[&one, &other]);
     assert!(vectors[0] != vectors[1]);
-    assert_eq!(encoder.count_tokens(&one), 2);
+    assert_eq!(common::count(&encoder, &one), 2);
     // Much that is no token at all, before the first word.
     let (one, other) = (format!("{}wing", " \u{200b}".repeat(100_000)), "wing".to_owned());
     let vectors = embed(&mut encoder, &[&one, &other]);
@@ -67,7 +67,7 @@ fn cutting_a_text_before_tokenizing_changes_nothing() {
     for start in starts {
         let text = &text[start..];
         let encoding = tokenizer.encode(text, false).expect("tokenized");
-        assert_eq!(encoder.count_tokens(text), encoding.len());
+        assert_eq!(common::count(&encoder, text), encoding.len());
         // The text up to the last token that counts: too short to be cut, and with the same tokens.
         let kept = &text[..encoding.get_offsets()[limit - 1].1];
         let vectors = embed(&mut encoder, &[text, kept]);
@@ -100,7 +100,7 @@ fn exotic_texts_are_embedded() {
         let vector = embed(&mut encoder, &[text]).remove(0);
         let length: f32 = vector.iter().map(|value| value * value).sum();
         assert!((length - 1.0).abs() < 1e-5);
-        encoder.count_tokens(text);
+        common::count(&encoder, text);
     }
 }
 

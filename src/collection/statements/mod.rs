@@ -196,6 +196,7 @@ pub fn drop(c: &Collection) {
     spi::connect(|s| {
         s.run("DELETE FROM rag_internal.queue WHERE collection OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
         s.run("DELETE FROM rag_internal.failure WHERE collection OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
+        s.run("DELETE FROM rag_internal.pause WHERE collection OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
         s.run("DELETE FROM rag_internal.collection WHERE id OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
     });
 }

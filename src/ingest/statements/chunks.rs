@@ -7,6 +7,7 @@ use crate::registry::Collection;
 use crate::registry::statements::columns;
 use pgrx::pg_sys::TransactionId;
 use ragent_core::ingest::plan::{RowText, StoredChunk};
+use std::ops::RangeInclusive;
 
 /// A source row that exists.
 #[derive(Debug, Clone)]
@@ -54,40 +55,40 @@ fn keys(c: &Collection) -> String {
     )
 }
 
-/// How many of these rows, from the first on, have at most so many bytes of content together; at least one.
-pub fn fitting(c: &Collection, wanted: &[String], bytes: i64) -> usize {
-    if wanted.len() < 2 {
-        return wanted.len();
-    }
+/// How many bytes of text these rows have, in their content and title, in order; 0 for a row that is gone.
+pub fn sizes(c: &Collection, wanted: &[String]) -> Vec<i64> {
+    let title = c.title.as_ref().map(|column| title_as_text(&column.name));
     let sizes: Vec<String> = c
         .content_as_text("s")
-        .iter()
+        .into_iter()
+        .chain(title)
         .map(|text| format!("coalesce(pg_catalog.octet_length({text}), 0)::pg_catalog.int8"))
         .collect();
     let sql = format!(
-        "SELECT u.place::pg_catalog.int4 AS place, {size} AS size FROM {keys} JOIN {source} s ON {join} ORDER BY 1",
+        "SELECT u.place::pg_catalog.int4 AS place, {size} AS size FROM {keys} JOIN {source} s ON {join}",
         size = sizes.join(" OPERATOR(pg_catalog.+) "),
         keys = keys(c),
         source = c.source.name,
         join = c.key.join("s", &c.key.columns, "k", &c.key.columns),
     );
+    let mut found = vec![0; wanted.len()];
     let _acting = ActingAs::restricted(c.source.owner);
     spi::connect(|s| {
-        let mut total = 0;
         for row in s.query(Snapshot::New, &sql, &[arg(wanted.to_vec())]).iter() {
-            total += row.need_named::<i64>("size");
-            if total > bytes {
-                return (row.need_named::<i32>("place") as usize - 1).max(1);
-            }
+            found[row.need_named::<i32>("place") as usize - 1] = row.need_named("size");
         }
-        wanted.len()
-    })
+    });
+    found
+}
+
+fn title_as_text(column: &str) -> String {
+    format!("s.{}::pg_catalog.text", quote(column))
 }
 
 /// Reads source rows by key; the result has one entry for each key, in order: `None` for a row that is gone.
 pub fn source_rows(c: &Collection, wanted: &[String]) -> Vec<Option<SourceRow>> {
     let title = match &c.title {
-        Some(column) => format!("s.{}::pg_catalog.text", quote(&column.name)),
+        Some(column) => title_as_text(&column.name),
         None => "NULL::pg_catalog.text".to_owned(),
     };
     let sql = format!(
@@ -115,11 +116,15 @@ pub fn source_rows(c: &Collection, wanted: &[String]) -> Vec<Option<SourceRow>> 
     found
 }
 
+/// Vectors of one row's chunks that are read to be moved, in bytes; what is beyond is embedded anew where it moves.
+const MAX_VECTORS: usize = 64 << 20;
+
 /// Reads the chunks stored for rows by key, each with the place of its row among the keys.
 pub fn stored(c: &Collection, wanted: &[String]) -> Vec<(usize, StoredChunk)> {
+    let with_vector = MAX_VECTORS / (c.vectors.embedding.dimensions.max(1) as usize * size_of::<f32>());
     let sql = format!(
         "SELECT u.place::pg_catalog.int4 AS place, c.chunk AS number, c.content_hash AS hash,
-                c.embedding::pg_catalog.float4[] AS embedding
+                CASE WHEN c.chunk OPERATOR(pg_catalog.<=) $2 THEN c.embedding::pg_catalog.float4[] END AS embedding
          FROM {keys} JOIN {table} c ON {join}",
         keys = keys(c),
         table = c.vectors.table_name,
@@ -127,11 +132,11 @@ pub fn stored(c: &Collection, wanted: &[String]) -> Vec<(usize, StoredChunk)> {
     );
     let _acting = ActingAs::restricted(c.source.owner);
     spi::connect(|s| {
-        let rows = s.query(Snapshot::New, &sql, &[arg(wanted.to_vec())]);
+        let rows = s.query(Snapshot::New, &sql, &[arg(wanted.to_vec()), arg(with_vector as i32)]);
         let chunk = |row: Row<'_>| StoredChunk {
             number: row.need_named("number"),
             hash: row.need_named("hash"),
-            embedding: row.need_named("embedding"),
+            embedding: row.named("embedding").unwrap_or_default(),
         };
         rows.iter().map(|row| (row.need_named::<i32>("place") as usize - 1, chunk(row))).collect()
     })
@@ -218,6 +223,17 @@ pub fn wait_for_ddl(c: &Collection) {
     spi::connect(|s| s.utility(&format!("LOCK TABLE ONLY {} IN SHARE UPDATE EXCLUSIVE MODE", c.source.name)));
 }
 
+/// How large a collection's tables are, in bytes.
+pub fn table_bytes(c: &Collection) -> u64 {
+    // The leaves of a partitioned table; a table of its own is its only leaf.
+    const SQL: &str = "SELECT coalesce(pg_catalog.sum(pg_catalog.pg_relation_size(t.relid)), 0)::pg_catalog.int8
+        FROM pg_catalog.unnest(ARRAY[$1, $2]) AS r (oid)
+        CROSS JOIN LATERAL (SELECT p.relid FROM pg_catalog.pg_partition_tree(r.oid::pg_catalog.regclass) p
+                            UNION SELECT r.oid) AS t (relid)";
+    let args = [arg(c.source.table), arg(c.vectors.table)];
+    spi::connect(|s| s.query(Snapshot::New, SQL, &args).one::<i64>().unwrap_or(0)).unsigned_abs()
+}
+
 /// Removes the chunks whose row is gone.
 pub fn remove_orphans(c: &Collection) {
     let sql = format!(
@@ -230,8 +246,8 @@ pub fn remove_orphans(c: &Collection) {
     spi::connect(|s| s.run(&sql, &[]));
 }
 
-/// Notes the row version that unchanged chunks were found to belong to.
-pub fn confirm(c: &Collection, rows: &[(String, Version)]) {
+/// Notes the row version that unchanged chunks were found to belong to, of chunks with these numbers.
+pub fn confirm(c: &Collection, rows: &[(String, Version)], numbers: RangeInclusive<i32>) {
     if rows.is_empty() {
         return;
     }
@@ -240,7 +256,8 @@ pub fn confirm(c: &Collection, rows: &[(String, Version)]) {
          FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.xid[]),
                          pg_catalog.unnest($3::pg_catalog.int8[])) AS u (key, source_xmin, source_hash)
               CROSS JOIN LATERAL {record}
-         WHERE {join} AND c.source_hash OPERATOR(pg_catalog.<>) u.source_hash",
+         WHERE {join} AND c.source_hash OPERATOR(pg_catalog.<>) u.source_hash
+           AND c.chunk OPERATOR(pg_catalog.>=) $4 AND c.chunk OPERATOR(pg_catalog.<=) $5",
         table = c.vectors.table_name,
         record = c.key.record("u.key::pg_catalog.jsonb", "k"),
         join = c.key.join("c", &c.vectors.key_columns, "k", &c.key.columns),
@@ -252,5 +269,5 @@ pub fn confirm(c: &Collection, rows: &[(String, Version)]) {
         hashes.push(version.hash);
     }
     let _acting = ActingAs::restricted(c.source.owner);
-    spi::connect(|s| s.run(&sql, &[arg(keys), arg(versions), arg(hashes)]));
+    spi::connect(|s| s.run(&sql, &[arg(keys), arg(versions), arg(hashes), arg(*numbers.start()), arg(*numbers.end())]));
 }

@@ -25,6 +25,8 @@ pub struct Entry {
     pub key: String,
     /// Failed attempts so far.
     pub attempts: u32,
+    /// Whether a worker died at work on it, so that it gets a job of its own.
+    pub is_suspect: bool,
 }
 
 /// What a worker claimed.
@@ -36,18 +38,24 @@ pub enum Claim {
     Comparison(Vec<i64>),
 }
 
-/// Claims the first entries of a collection that may be processed now, in a short transaction of its own.
+/// Claims the first entries of a collection that may be processed now, in a short transaction of its own, but for `without`.
+///
+/// Entries that a worker died of are claimed one at a time, where only one is asked for or there are no others.
 ///
 /// A key that is under way stays with whoever has it: its later entries wait. A comparison waits until nothing of the
 /// collection is under way, since that could store rows that are gone by then, and what was queued after it waits for it.
 /// Entries of many keys become single ones when there are too few of those.
-pub fn claim(collection: i32, limit: usize) -> Claim {
+pub fn claim(collection: i32, limit: usize, without: &[i64]) -> Claim {
     xact::commit_without_flush();
     Lock::claims(collection).hold();
     over_queue(|s| {
-        let mut entries = claim_rows(s, collection, limit);
+        let suspects = limit == 1;
+        let mut entries = claim_rows(s, collection, limit, suspects, without);
         while entries.len() < limit && unfold(s, collection) {
-            entries.extend(claim_rows(s, collection, limit - entries.len()));
+            entries.extend(claim_rows(s, collection, limit - entries.len(), suspects, without));
+        }
+        if entries.is_empty() && !suspects {
+            entries = claim_rows(s, collection, 1, true, without);
         }
         if !entries.is_empty() {
             entries.sort_by_key(|e| e.id);
@@ -70,25 +78,27 @@ fn claim_args(collection: i32) -> Vec<Arg<'static>> {
     vec![arg(collection), arg(worker::own_pid()), arg(LEASE.as_secs_f64())]
 }
 
-fn claim_rows(s: &Spi<'_>, collection: i32, limit: usize) -> Vec<Entry> {
+fn claim_rows(s: &Spi<'_>, collection: i32, limit: usize, suspects: bool, without: &[i64]) -> Vec<Entry> {
     let sql = format!(
         "WITH next AS (
              SELECT q.id FROM rag_internal.queue q
              WHERE q.collection = $1 AND q.key IS NOT NULL AND {READY} AND {BEFORE_COMPARISON}
                AND q.key NOT IN (SELECT q.key FROM rag_internal.queue q
                                  WHERE q.collection = $1 AND q.key IS NOT NULL AND {UNDER_WAY})
+               AND (q.deaths = 0 OR $5) AND q.id <> ALL ($6)
              ORDER BY q.id LIMIT $4 FOR UPDATE SKIP LOCKED)
          UPDATE rag_internal.queue q SET {CLAIM} FROM next WHERE q.collection = $1 AND q.id = next.id
-         RETURNING q.id, q.key::pg_catalog.text AS key, q.attempts"
+         RETURNING q.id, q.key::pg_catalog.text AS key, q.attempts, q.deaths > 0 AS is_suspect"
     );
     let mut args = claim_args(collection);
-    args.push(arg(limit as i64));
+    args.extend([arg(limit as i64), arg(suspects), arg(without.to_vec())]);
     let rows = s.query(Snapshot::New, &sql, &args);
     rows.iter()
         .map(|row| Entry {
             id: row.need_named("id"),
             key: row.need_named("key"),
             attempts: row.need_named::<i32>("attempts").unsigned_abs(),
+            is_suspect: row.need_named("is_suspect"),
         })
         .collect()
 }
@@ -187,6 +197,29 @@ pub fn set_key(collection: i32, ids: &[i64], key: &str) -> bool {
         let args = [arg(collection), arg(ids.to_vec()), arg(key.to_owned()), arg(worker::own_pid())];
         let rows = s.query(Snapshot::New, &sql, &args);
         rows.iter().all(|row| row.need_named("is_claimed"))
+    })
+}
+
+/// Of these entries, those that this worker still has the claim of. They stay locked until the end of the transaction.
+pub fn still_held(collection: i32, ids: &[i64]) -> HashSet<i64> {
+    const SQL: &str =
+        "SELECT id FROM rag_internal.queue WHERE collection = $1 AND id = ANY ($2) AND claimed_by = $3 FOR UPDATE";
+    spi::connect(|s| {
+        let rows = s.query(Snapshot::New, SQL, &[arg(collection), arg(ids.to_vec()), arg(worker::own_pid())]);
+        rows.iter().map(|row| row.need_named("id")).collect()
+    })
+}
+
+/// Whether a row has later entries than these, and whether a comparison is asked for.
+pub fn what_came_since(collection: i32, ids: &[i64], key: &str) -> (bool, bool) {
+    const SQL: &str = "SELECT
+        EXISTS (SELECT FROM rag_internal.queue q
+                WHERE q.collection = $1 AND q.key = $3::pg_catalog.jsonb AND q.id <> ALL ($2)) AS is_changed,
+        EXISTS (SELECT FROM rag_internal.queue q
+                WHERE q.collection = $1 AND q.key IS NULL AND q.keys IS NULL) AS is_compared";
+    over_queue(|s| {
+        let rows = s.query(Snapshot::New, SQL, &[arg(collection), arg(ids.to_vec()), arg(key.to_owned())]);
+        rows.first().map_or((false, false), |row| (row.need_named("is_changed"), row.need_named("is_compared")))
     })
 }
 

@@ -1,6 +1,7 @@
 //! `rag_internal.queue`: what is added to it, and what there is.
 
 use super::capture::insert_of_source;
+use super::pause::NOT_PAUSED;
 use crate::ingest::permit::Permit;
 use crate::pg::role::{ActingAs, Settings};
 use crate::pg::spi::{self, Snapshot, Spi, arg};
@@ -58,13 +59,15 @@ pub(super) fn over_queue<R>(f: impl FnOnce(&Spi<'_>) -> R) -> R {
 pub fn look() -> Look {
     let ready = format!(
         "SELECT c.id FROM rag_internal.collection c
-         WHERE EXISTS (SELECT FROM rag_internal.queue q WHERE q.collection = c.id AND {READY})
+         WHERE EXISTS (SELECT FROM rag_internal.queue q WHERE q.collection = c.id AND {READY}) AND {NOT_PAUSED}
          ORDER BY c.id"
     );
     const STATE: &str = "SELECT
-        (SELECT extract(epoch FROM pg_catalog.min(q.retry_at) - pg_catalog.clock_timestamp())::pg_catalog.float8
-         FROM rag_internal.queue q JOIN rag_internal.collection c ON c.id = q.collection
-         WHERE q.retry_at IS NOT NULL) AS seconds,
+        extract(epoch FROM least(
+            (SELECT pg_catalog.min(q.retry_at) FROM rag_internal.queue q
+             JOIN rag_internal.collection c ON c.id = q.collection WHERE q.retry_at IS NOT NULL),
+            (SELECT pg_catalog.min(p.until) FROM rag_internal.pause p
+             WHERE p.until > pg_catalog.clock_timestamp())) - pg_catalog.clock_timestamp())::pg_catalog.float8 AS seconds,
         NOT EXISTS (SELECT FROM rag_internal.collection c
                     WHERE EXISTS (SELECT FROM rag_internal.queue q WHERE q.collection = c.id)) AS is_empty";
     over_queue(|s| {

@@ -356,7 +356,7 @@ impl Run {
             return self.finish(verified, self.last_because.unwrap_or(StopReason::Answered));
         }
         if let (None, Slot::Chat, Some(because)) = (kept, slot, said.cut())
-            && !(self.may_call() && !calls.is_empty())
+            && (calls.is_empty() || !self.may_call())
         {
             // Asked again it would only be cut again.
             let text = if because == StopReason::Truncated { CUT_OFF } else { FILTERED };

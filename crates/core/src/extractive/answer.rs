@@ -36,7 +36,7 @@ pub(super) struct Best {
 pub(super) fn ranked_sentences<'a>(
     part: &Part,
     question: &Question,
-    found: &'a Found,
+    found: &'a Found<'_>,
 ) -> impl Iterator<Item = &'a Sentence> {
     ranked(part, question, found).into_iter().map(|best| &found.sentences[best.sentence])
 }
@@ -128,6 +128,7 @@ fn ranked(part: &Part, question: &Question, found: &Found) -> Vec<Best> {
 }
 
 fn rate(i: usize, part: &Part, question: &Question, found: &Found, total: f64) -> Option<Best> {
+    (found.pulse)();
     let sentence = &found.sentences[i];
     let passage = &found.passages[sentence.passage];
     let length = sentence.text.chars().count();
@@ -173,7 +174,7 @@ fn rate(i: usize, part: &Part, question: &Question, found: &Found, total: f64) -
 }
 
 /// The short line of code, or the like, behind a sentence that ends in a colon.
-fn code_behind(i: usize, found: &Found) -> Option<&str> {
+fn code_behind<'f>(i: usize, found: &'f Found<'_>) -> Option<&'f str> {
     const MAX_CODE: usize = 200;
     let (lead, next) = (&found.sentences[i], found.sentences.get(i + 1)?);
     let fits = next.passage == lead.passage && next.form == Form::Fragment && next.text.chars().count() <= MAX_CODE;

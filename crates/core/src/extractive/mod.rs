@@ -26,12 +26,17 @@ use question::Question;
 
 /// Answers one request. It counts no tokens: [`crate::model::Usage`] stays zero.
 pub fn reply(r: &ChatRequest) -> ChatReply {
+    interruptible_reply(r, &|| ())
+}
+
+/// As [`reply`]; `pulse` is called for each sentence that is looked at: where the caller wants it to stop, it does not return.
+pub fn interruptible_reply(r: &ChatRequest, pulse: &dyn Fn()) -> ChatReply {
     let conversation = Conversation::read(r);
     let question = Question::read(conversation.question);
     if let Some(words) = question.small_talk() {
         return say(words.to_owned());
     }
-    let found = Found::collect(&conversation);
+    let found = Found::collect(&conversation, pulse);
     if r.tool_choice == ToolChoice::Auto {
         let calls = plan::calls(&question, &conversation, &found, &r.tools);
         if !calls.is_empty() {

@@ -51,16 +51,18 @@ pub(super) enum Form {
 }
 
 /// Everything that was found.
-pub(super) struct Found {
+pub(super) struct Found<'p> {
+    /// Called for each sentence that is looked at.
+    pub pulse: &'p dyn Fn(),
     pub passages: Vec<Passage>,
     pub sentences: Vec<Sentence>,
     /// In how many sentences each stem stands.
     frequency: HashMap<String, usize>,
 }
 
-impl Found {
-    pub(super) fn collect(conversation: &Conversation) -> Found {
-        let mut found = Found { passages: Vec::new(), sentences: Vec::new(), frequency: HashMap::new() };
+impl<'p> Found<'p> {
+    pub(super) fn collect(conversation: &Conversation, pulse: &'p dyn Fn()) -> Found<'p> {
+        let mut found = Found { pulse, passages: Vec::new(), sentences: Vec::new(), frequency: HashMap::new() };
         let mut index: BTreeMap<u32, usize> = BTreeMap::new();
         for report in &conversation.reports {
             for (rank, shown) in report.passages.iter().enumerate() {
@@ -89,6 +91,7 @@ impl Found {
         });
         let mut end = None;
         for (place, range) in sentences(text).into_iter().enumerate() {
+            (self.pulse)();
             let continues = end.is_some_and(|end: usize| !text[end..range.start].contains('\n'));
             end = Some(range.end);
             let text = text[range].split_whitespace().collect::<Vec<_>>().join(" ");

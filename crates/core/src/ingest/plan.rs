@@ -1,6 +1,8 @@
 //! What a row should have as chunks, and which of them must be embedded.
 
-use super::chunk::ChunkOptions;
+use std::collections::HashMap;
+
+use super::chunk::{ChunkOptions, Cut, Pulse};
 use super::recipe::Recipe;
 use crate::text::is_blank;
 
@@ -20,8 +22,41 @@ pub struct StoredChunk {
     pub number: i32,
     /// [`Recipe::hash`] of what it was made of.
     pub hash: Vec<u8>,
-    /// Embedding.
+    /// Embedding; empty where it is not at hand.
     pub embedding: Vec<f32>,
+}
+
+/// The chunks that are stored of one row, found by what they were made of.
+#[derive(Debug, Clone, Default)]
+pub struct Stored {
+    chunks: Vec<StoredChunk>,
+    /// Places in `chunks`.
+    by_hash: HashMap<Vec<u8>, Vec<usize>>,
+}
+
+impl FromIterator<StoredChunk> for Stored {
+    fn from_iter<I: IntoIterator<Item = StoredChunk>>(chunks: I) -> Self {
+        let mut chunks: Vec<StoredChunk> = chunks.into_iter().collect();
+        chunks.sort_by_key(|chunk| chunk.number);
+        let mut by_hash: HashMap<Vec<u8>, Vec<usize>> = HashMap::new();
+        for (place, chunk) in chunks.iter().enumerate() {
+            by_hash.entry(chunk.hash.clone()).or_default().push(place);
+        }
+        Self { chunks, by_hash }
+    }
+}
+
+impl Stored {
+    /// What a chunk of that number and hash needs.
+    fn action(&self, number: i32, hash: &[u8]) -> Action {
+        let Some(places) = self.by_hash.get(hash) else { return Action::Embed };
+        // They are as many as a row repeats one and the same passage, in the order of their numbers.
+        if places.binary_search_by_key(&number, |place| self.chunks[*place].number).is_ok() {
+            return Action::Keep;
+        }
+        let same = places.iter().map(|place| &self.chunks[*place].embedding);
+        same.into_iter().find(|vector| !vector.is_empty()).map_or(Action::Embed, |vector| Action::Move(vector.clone()))
+    }
 }
 
 /// One chunk as it should be.
@@ -33,6 +68,8 @@ pub struct ChunkPlan {
     pub content: String,
     /// Text to embed: title and content.
     pub embedded: String,
+    /// Tokens of the content.
+    pub tokens: usize,
     /// [`Recipe::hash`] of it.
     pub hash: Vec<u8>,
     /// What is to be done.
@@ -53,45 +90,62 @@ pub enum Action {
 /// Titles longer than this are cut before they are embedded with each chunk.
 const MAX_TITLE_CHARS: usize = 200;
 
-/// The chunks a row should have, in order; none when it has no text. `count` counts tokens as the model does.
-pub fn chunks(
-    row: &RowText,
-    recipe: &Recipe<'_>,
-    count: &dyn Fn(&str) -> usize,
-    stored: &[&StoredChunk],
-) -> Vec<ChunkPlan> {
-    let text =
-        row.content.iter().flatten().filter(|t| !is_blank(t)).map(String::as_str).collect::<Vec<_>>().join("\n\n");
-    let title: String = row.title.as_deref().unwrap_or("").trim().chars().take(MAX_TITLE_CHARS).collect();
-    let title_tokens = if title.is_empty() { 0 } else { count(&title) };
-    let max_tokens = recipe.options.max_tokens;
-    let options = ChunkOptions {
-        // A long title leaves at least half of the chunk to its text.
-        max_tokens: max_tokens.saturating_sub(title_tokens).max(max_tokens / 2).max(1),
-        overlap_tokens: recipe.options.overlap_tokens,
-    };
-    recipe
-        .chunker
-        .split(&text, &options, count)
-        .into_iter()
-        .filter(|chunk| !is_blank(&chunk.text))
-        .zip(1..)
-        .map(|(chunk, number)| {
-            let embedded = if title.is_empty() { chunk.text.clone() } else { format!("{title}\n\n{}", chunk.text) };
-            let hash = recipe.hash(&title, &chunk.text);
-            let action = action(number, &hash, stored);
-            ChunkPlan { number, content: chunk.text, embedded, hash, action }
-        })
-        .collect()
+/// A row on its way into chunks: a long one is done in turns.
+pub struct RowPlan {
+    title: String,
+    cut: Box<dyn Cut>,
+    /// Number of the last chunk.
+    number: i32,
 }
 
-fn action(number: i32, hash: &[u8], stored: &[&StoredChunk]) -> Action {
-    let mut same = stored.iter().filter(|s| s.hash == hash);
-    match same.clone().find(|s| s.number == number).or_else(|| same.next()) {
-        Some(found) if found.number == number => Action::Keep,
-        Some(found) => Action::Move(found.embedding.clone()),
-        None => Action::Embed,
+impl RowPlan {
+    /// Begins with a row. `count` counts tokens as the model does; `pulse` is called every few kilobytes.
+    pub fn new(row: RowText, recipe: &Recipe<'_>, count: &dyn Fn(&str) -> usize, pulse: Pulse<'_>) -> Self {
+        let title: String = row.title.as_deref().unwrap_or("").trim().chars().take(MAX_TITLE_CHARS).collect();
+        let mut parts = row.content.into_iter().flatten().filter(|t| !is_blank(t));
+        let mut text = parts.next().unwrap_or_default();
+        for part in parts {
+            pulse();
+            text.push_str("\n\n");
+            text.push_str(&part);
+        }
+        let title_tokens = if title.is_empty() { 0 } else { count(&title) };
+        let max_tokens = recipe.options.max_tokens;
+        let options = ChunkOptions {
+            // A long title leaves at least half of the chunk to its text.
+            max_tokens: max_tokens.saturating_sub(title_tokens).max(max_tokens / 2).max(1),
+            overlap_tokens: recipe.options.overlap_tokens,
+        };
+        Self { title, cut: recipe.chunker.begin(&text, &options, pulse), number: 0 }
     }
+
+    /// The row's next chunk; `None` when there is none left. `recipe` is the same each time.
+    pub fn next(&mut self, recipe: &Recipe<'_>, count: &dyn Fn(&str) -> usize, stored: &Stored) -> Option<ChunkPlan> {
+        let chunk = std::iter::from_fn(|| self.cut.next(count)).find(|chunk| !is_blank(&chunk.text))?;
+        self.number += 1;
+        let (number, title) = (self.number, &self.title);
+        let embedded = if title.is_empty() { chunk.text.clone() } else { format!("{title}\n\n{}", chunk.text) };
+        let hash = recipe.hash(title, &chunk.text);
+        let action = stored.action(number, &hash);
+        Some(ChunkPlan { number, content: chunk.text, embedded, tokens: chunk.tokens, hash, action })
+    }
+}
+
+/// The chunks a row should have, in order; none when it has no text. `count` counts tokens as the model does; `pulse` is called
+/// for each chunk.
+pub fn chunks(
+    row: RowText,
+    recipe: &Recipe<'_>,
+    count: &dyn Fn(&str) -> usize,
+    stored: &Stored,
+    pulse: Pulse<'_>,
+) -> Vec<ChunkPlan> {
+    let mut plan = RowPlan::new(row, recipe, count, pulse);
+    std::iter::from_fn(|| {
+        pulse();
+        plan.next(recipe, count, stored)
+    })
+    .collect()
 }
 
 #[cfg(test)]
@@ -118,7 +172,8 @@ mod tests {
         max_tokens: usize,
         stored: &[&StoredChunk],
     ) -> Vec<ChunkPlan> {
-        chunks(&row(title, content), &recipe(max_tokens), &words, stored)
+        let stored: Stored = stored.iter().map(|s| (*s).clone()).collect();
+        chunks(row(title, content), &recipe(max_tokens), &words, &stored, &|| ())
     }
 
     fn stored(number: i32, text: &str) -> StoredChunk {

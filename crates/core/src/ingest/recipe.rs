@@ -31,7 +31,7 @@ impl Recipe<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ingest::chunk::{CHUNKERS, Chunk};
+    use crate::ingest::chunk::{CHUNKERS, Cut, Pulse};
 
     struct Other;
 
@@ -40,8 +40,8 @@ mod tests {
             "other"
         }
 
-        fn split(&self, _: &str, _: &ChunkOptions, _: &dyn Fn(&str) -> usize) -> Vec<Chunk> {
-            Vec::new()
+        fn begin(&self, _: &str, _: &ChunkOptions, _: Pulse<'_>) -> Box<dyn Cut> {
+            unreachable!("it is only named")
         }
     }
 

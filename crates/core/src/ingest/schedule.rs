@@ -113,6 +113,11 @@ impl Schedule {
         self.accounts.get(account).is_none_or(|s| !is_on(s.paused_until, now) && under_way < s.max_in_flight)
     }
 
+    /// A job of a long row was made.
+    pub fn served(&mut self, collection: i32) {
+        self.last_served = collection;
+    }
+
     /// A job was made of so many rows and chunks: takes more or fewer rows next time, so that a job has about `target` chunks.
     pub fn started(&mut self, collection: i32, rows: usize, chunks: usize, target: usize) {
         self.last_served = collection;

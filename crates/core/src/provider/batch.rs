@@ -30,7 +30,7 @@ pub fn batches(tokens: &[usize], max_items: usize, max_tokens: usize) -> Vec<Ran
 /// The two halves of a batch that was refused; `None` for a single text, which has no halves.
 pub fn halves(batch: &Range<usize>) -> Option<[Range<usize>; 2]> {
     let middle = batch.start + batch.len() / 2;
-    (batch.len() > 1).then(|| [batch.start..middle, middle..batch.end])
+    (batch.len() > 1).then_some([batch.start..middle, middle..batch.end])
 }
 
 /// How many texts servers turned out to take in one request, where that is fewer than their options say.

@@ -19,7 +19,7 @@ pub fn check_base_url(text: &str) -> Result<(), &'static str> {
     }
     if url.query().is_some() || url.fragment().is_some() {
         return Err(
-            "Leave out everything from \"?\" or \"#\" on; every role can read the URL, and keys belong in a user mapping.",
+            "Leave out everything from \"?\" or \"#\" on; every role can read the URL, and keys belong in a user mapping. A version that Azure wants there is the option api_version.",
         );
     }
     Ok(())

@@ -5,6 +5,7 @@ pub mod tiny;
 
 use std::path::PathBuf;
 
+use ragent_encoder::Encoder;
 use serde::Deserialize;
 
 /// The folder of the real all-MiniLM-L6-v2. Tests that need it fail without it: a skipped test proves nothing.
@@ -36,6 +37,10 @@ pub fn references() -> Vec<Reference> {
         .lines()
         .map(|line| serde_json::from_str(line).expect("a line of the fixture is valid"))
         .collect()
+}
+
+pub fn count(encoder: &Encoder, text: &str) -> usize {
+    encoder.count_tokens(text, &mut || true).expect("counted")
 }
 
 pub fn cosine(a: &[f32], b: &[f32]) -> f64 {

@@ -5,6 +5,7 @@
 //! `PG_CONFIG` (or the path) names.
 
 mod agent;
+mod bounds;
 mod cluster;
 mod collection;
 mod docs;

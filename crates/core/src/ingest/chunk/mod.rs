@@ -28,10 +28,26 @@ pub trait Chunker: Sync {
     /// What it is called where collections store it.
     fn name(&self) -> &'static str;
 
+    /// Begins to cut a text. `pulse` is called every few kilobytes, also where that takes long.
+    fn begin(&self, text: &str, options: &ChunkOptions, pulse: Pulse<'_>) -> Box<dyn Cut>;
+
     /// Splits `text` into chunks of at most `options.max_tokens` tokens each, as `count` (usually an embedding model's
     /// tokeniser) counts them; none for blank text. The same arguments give the same chunks.
-    fn split(&self, text: &str, options: &ChunkOptions, count: &dyn Fn(&str) -> usize) -> Vec<Chunk>;
+    fn split(&self, text: &str, options: &ChunkOptions, count: &dyn Fn(&str) -> usize) -> Vec<Chunk> {
+        let mut cut = self.begin(text, options, &|| ());
+        std::iter::from_fn(|| cut.next(count)).collect()
+    }
 }
+
+/// A text that is being cut, chunk by chunk: a long one is done in turns.
+pub trait Cut {
+    /// The next chunk; `None` when the text is at its end. It costs about as much as the chunk is long, or as the longest
+    /// stretch that is looked at as one (128 kB), whatever the text looks like.
+    fn next(&mut self, count: &dyn Fn(&str) -> usize) -> Option<Chunk>;
+}
+
+/// Called in long work: where the caller wants it to stop, it does not return, but unwinds.
+pub type Pulse<'a> = &'a dyn Fn();
 
 /// How large chunks are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,11 +12,16 @@ use std::ops::Range;
 
 use unicode_segmentation::GraphemeCursor;
 
-use super::{Chunk, ChunkOptions, Chunker};
-use crate::text::sentences;
+use super::{Chunk, ChunkOptions, Chunker, Cut, Pulse};
+use crate::text::{Sentence, Sentences};
 
 /// See the module.
 pub struct Prose;
+
+/// A sentence of more bytes is cut in parts, each looked at by itself: what is done at a time stays bounded.
+const LONGEST_SENTENCE: usize = 64 << 10;
+/// Bytes between two pulses.
+const PULSE: usize = 64 << 10;
 
 impl Chunker for Prose {
     fn name(&self) -> &'static str {
@@ -26,21 +31,56 @@ impl Chunker for Prose {
     /// Every character of the text that is no white space stands in some chunk, in order; NUL is taken as white space, line
     /// ends become `\n`, and long runs of blanks are shortened. Only a single character that alone has more tokens than
     /// allowed makes a longer chunk.
-    fn split(&self, text: &str, options: &ChunkOptions, count: &dyn Fn(&str) -> usize) -> Vec<Chunk> {
-        let text = tidy(text);
+    fn begin(&self, text: &str, options: &ChunkOptions, pulse: Pulse<'_>) -> Box<dyn Cut> {
         let max = options.max_tokens.max(1);
-        let overlap = options.overlap_tokens.min(max / 2);
-        let units = units(&text, max, count);
-        let mut chunks = Vec::new();
-        // Units before `fresh` stand in a chunk already; those from `first` on are repeated as overlap.
-        let (mut first, mut fresh) = (0, 0);
-        while fresh < units.len() {
-            let (begin, end, tokens) = fill(&text, &units, first, fresh, max, count);
-            chunks.push(Chunk { text: text[units[begin].range.start..units[end - 1].range.end].to_owned(), tokens });
-            fresh = end;
-            first = overlap_start(&units, begin, end, overlap);
+        Box::new(ProseCut {
+            text: tidy(text, pulse),
+            max,
+            overlap: options.overlap_tokens.min(max / 2),
+            sentences: Sentences::new(LONGEST_SENTENCE),
+            ahead: None,
+            previous_end: None,
+            units: Vec::new(),
+            first: 0,
+            fresh: 0,
+        })
+    }
+}
+
+/// A text on its way into chunks.
+struct ProseCut {
+    text: String,
+    max: usize,
+    overlap: usize,
+    sentences: Sentences,
+    /// The sentence after those that are units.
+    ahead: Option<Sentence>,
+    /// Where the last sentence that became units ended.
+    previous_end: Option<usize>,
+    /// The units that are needed yet, and some that are read already.
+    units: Vec<Unit>,
+    /// Units before `fresh` stand in a chunk already; those from `first` on are repeated as overlap.
+    first: usize,
+    fresh: usize,
+}
+
+impl Cut for ProseCut {
+    fn next(&mut self, count: &dyn Fn(&str) -> usize) -> Option<Chunk> {
+        if !self.reads(self.fresh, count) {
+            return None;
         }
-        chunks
+        let (begin, end, tokens) = self.fill(count);
+        let range = self.units[begin].range.start..self.units[end - 1].range.end;
+        let chunk = Chunk { text: self.text[range].to_owned(), tokens };
+        self.first = overlap_start(&self.units, begin, end, self.overlap);
+        self.fresh = end;
+        // Not for each chunk: what stays is moved.
+        if self.first * 2 > self.units.len() {
+            self.units.drain(..self.first);
+            self.fresh -= self.first;
+            self.first = 0;
+        }
+        Some(chunk)
     }
 }
 
@@ -58,13 +98,24 @@ struct Unit {
 
 /// The text with NULs and odd line ends gone and runs of white space bounded: a blank line between paragraphs, a line break
 /// with its indentation, a few blanks.
-fn tidy(text: &str) -> String {
+fn tidy(text: &str, pulse: Pulse<'_>) -> String {
     const INDENTATION: usize = 40;
     const BLANKS: usize = 8;
     let blank = |c: char| c.is_whitespace() || c == '\0';
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(at) = rest.find(blank) {
+    let mut pulsed_at = text.len();
+    while !rest.is_empty() {
+        if pulsed_at - rest.len() >= PULSE {
+            pulsed_at = rest.len();
+            pulse();
+        }
+        let window = &rest[..rest.floor_char_boundary(PULSE)];
+        let Some(at) = window.find(blank) else {
+            out.push_str(window);
+            rest = &rest[window.len()..];
+            continue;
+        };
         out.push_str(&rest[..at]);
         let run_end = rest[at..].find(|c| !blank(c)).map_or(rest.len(), |n| at + n);
         let run = &rest[at..run_end];
@@ -82,31 +133,80 @@ fn tidy(text: &str) -> String {
         }
         rest = &rest[run_end..];
     }
-    out.push_str(rest);
     out
 }
 
-/// The sentences of all paragraphs, counted once each, giant ones in parts.
-fn units(text: &str, max: usize, count: &dyn Fn(&str) -> usize) -> Vec<Unit> {
-    let mut units = Vec::new();
-    let mut previous_end = None;
-    let sentences = sentences(text);
-    for (i, range) in sentences.iter().enumerate() {
-        let opens = previous_end.is_none_or(|end: usize| text[end..range.start].contains("\n\n"));
-        let closes = sentences.get(i + 1).is_none_or(|next| text[range.end..next.start].contains("\n\n"));
-        previous_end = Some(range.end);
-        let sentence = &text[range.clone()];
-        let tokens = count(sentence);
-        if tokens > max {
-            let before = units.len();
-            divide(text, range.clone(), tokens, max, count, &mut units);
-            units[before].opens = opens;
+impl ProseCut {
+    /// Whether there is a unit of that place, reading on as far as it takes.
+    fn reads(&mut self, place: usize, count: &dyn Fn(&str) -> usize) -> bool {
+        while self.units.len() <= place {
+            let sentence = match self.ahead.take() {
+                Some(sentence) => sentence,
+                None => match self.sentences.next(&self.text) {
+                    Some(sentence) => sentence,
+                    None => return false,
+                },
+            };
+            self.ahead = self.sentences.next(&self.text);
+            self.add(&sentence, count);
+        }
+        true
+    }
+
+    /// Makes units of a sentence: one, or several of a giant one.
+    fn add(&mut self, sentence: &Sentence, count: &dyn Fn(&str) -> usize) {
+        let text = &self.text;
+        let range = sentence.range.clone();
+        let opens = self.previous_end.is_none_or(|end: usize| text[end..range.start].contains("\n\n"));
+        let closes = self.ahead.as_ref().is_none_or(|next| text[range.end..next.range.start].contains("\n\n"));
+        self.previous_end = Some(range.end);
+        let tokens = count(&text[range.clone()]);
+        if tokens > self.max {
+            let before = self.units.len();
+            divide(text, range, tokens, self.max, count, &mut self.units);
+            self.units[before].opens = opens;
         } else {
-            let heading = opens && closes && is_heading(sentence);
-            units.push(Unit { range: range.clone(), tokens, opens, whole: true, heading });
+            let whole = sentence.is_whole;
+            let heading = whole && opens && closes && is_heading(&text[range.clone()]);
+            self.units.push(Unit { range, tokens, opens, whole, heading });
         }
     }
-    units
+
+    /// The next chunk: units from `first` (overlap) or later, to an end after `fresh`, and the tokens of that stretch.
+    fn fill(&mut self, count: &dyn Fn(&str) -> usize) -> (usize, usize, usize) {
+        let (fresh, max) = (self.fresh, self.max);
+        let mut begin = self.first;
+        let mut sum: usize = self.units[begin..fresh].iter().map(|u| u.tokens).sum();
+        while begin < fresh && sum + self.units[fresh].tokens > max {
+            sum -= self.units[begin].tokens;
+            begin += 1;
+        }
+        let mut end = fresh;
+        while self.reads(end, count) && (end == fresh || sum + self.units[end].tokens <= max) {
+            sum += self.units[end].tokens;
+            end += 1;
+        }
+        let units = &self.units;
+        end = good_end(units, begin, fresh, end, max);
+        // Tokens of parts need not add up to those of the whole (line breaks, merges over a boundary), so the whole decides.
+        loop {
+            let tokens = count(&self.text[units[begin].range.start..units[end - 1].range.end]);
+            if tokens <= max || end - begin == 1 {
+                return (begin, end, tokens);
+            }
+            let mut excess = tokens - max;
+            while excess > 0 && end - begin > 1 {
+                let dropped = if end - 1 > fresh {
+                    end -= 1;
+                    end
+                } else {
+                    begin += 1;
+                    begin - 1
+                };
+                excess = excess.saturating_sub(units[dropped].tokens.max(1));
+            }
+        }
+    }
 }
 
 fn is_heading(line: &str) -> bool {
@@ -182,47 +282,6 @@ fn grapheme_boundary(piece: &str, at: usize) -> Option<usize> {
         Err(_) => return None,
     };
     (boundary > 0).then_some(boundary)
-}
-
-/// The next chunk: units from `first` (overlap) or later, to an end after `fresh`, and the tokens of that stretch.
-fn fill(
-    text: &str,
-    units: &[Unit],
-    first: usize,
-    fresh: usize,
-    max: usize,
-    count: &dyn Fn(&str) -> usize,
-) -> (usize, usize, usize) {
-    let mut begin = first;
-    let mut sum: usize = units[begin..fresh].iter().map(|u| u.tokens).sum();
-    while begin < fresh && sum + units[fresh].tokens > max {
-        sum -= units[begin].tokens;
-        begin += 1;
-    }
-    let mut end = fresh;
-    while end < units.len() && (end == fresh || sum + units[end].tokens <= max) {
-        sum += units[end].tokens;
-        end += 1;
-    }
-    end = good_end(units, begin, fresh, end, max);
-    // Tokens of parts need not add up to those of the whole (line breaks, merges over a boundary), so the whole decides.
-    loop {
-        let tokens = count(&text[units[begin].range.start..units[end - 1].range.end]);
-        if tokens <= max || end - begin == 1 {
-            return (begin, end, tokens);
-        }
-        let mut excess = tokens - max;
-        while excess > 0 && end - begin > 1 {
-            let dropped = if end - 1 > fresh {
-                end -= 1;
-                end
-            } else {
-                begin += 1;
-                begin - 1
-            };
-            excess = excess.saturating_sub(units[dropped].tokens.max(1));
-        }
-    }
 }
 
 /// Moves the end of a chunk back to the end of a paragraph if little is lost by it, and never leaves a heading behind.
@@ -491,5 +550,43 @@ mod tests {
                 calls.get()
             );
         }
+    }
+
+    #[test]
+    fn what_is_done_for_one_chunk_is_bounded_whatever_the_text_looks_like() {
+        for text in [
+            "x".repeat(3_000_000),
+            "lorem ipsum dolor ".repeat(170_000),
+            "a.b".repeat(1_000_000),
+            format!("{}\n\n{}", "word. ".repeat(250_000), "日本".repeat(250_000)),
+            " ".repeat(3_000_000),
+            "\u{301}".repeat(1_500_000),
+        ] {
+            let counted = Cell::new(0usize);
+            let pulses = Cell::new(0usize);
+            let count = |t: &str| {
+                counted.set(counted.get() + t.len());
+                approximate_tokens(t)
+            };
+            let options = ChunkOptions { max_tokens: 400, overlap_tokens: 50 };
+            let mut cut = Prose.begin(&text, &options, &|| pulses.set(pulses.get() + 1));
+            assert_eq!(counted.get(), 0, "nothing is counted before a chunk is asked for");
+            assert!(text.starts_with(' ') || pulses.get() >= text.len() / (200 << 10), "{} pulses", pulses.get());
+            while cut.next(&count).is_some() {
+                // Of a sentence that does not end, a part of 64 kB or twice that is looked at, itself and its pieces.
+                assert!(counted.get() <= 4 * (128 << 10), "{} bytes counted for one chunk", counted.get());
+                counted.set(0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_sentence_without_an_end_is_cut_in_parts_and_its_last_words_are_not_repeated() {
+        let text = "lorem ipsum ".repeat(20_000) + "dolor. The end.";
+        let chunks = Prose.split(&text, &ChunkOptions { max_tokens: 100, overlap_tokens: 40 }, &words);
+        assert!(chunks.len() > 300);
+        // Overlap is made of whole sentences: here there are none before the last one.
+        let together: usize = chunks.iter().map(|c| words(&c.text)).sum();
+        assert_eq!(together, words(&text));
     }
 }

@@ -1,0 +1,349 @@
+//! What no text, row or owner can do to the server and to others: every cost has its bound.
+
+use std::time::{Duration, Instant};
+
+use ragent_server_tests::cluster::{Cluster, SUPERUSER, exists};
+use ragent_server_tests::database::{Database, current, quote};
+use ragent_server_tests::session::Session;
+use ragent_server_tests::wait::{PATIENCE, wait_for};
+
+const LOCAL: &str = "local/all-MiniLM-L6-v2";
+/// How long a row may take that nothing should hold up, on a machine that is busy.
+const SOON: &str = "30 s";
+
+async fn make(session: &Session, name: &str, model: &str) {
+    session
+        .run(&format!(
+            "CREATE TABLE {name} (id int PRIMARY KEY, body text);
+             SELECT rag.create_collection('{name}', '{name}', '{{body}}', embedding_model => '{model}')"
+        ))
+        .await;
+    is_soon_current(session, name).await;
+}
+
+async fn is_soon_current(session: &Session, name: &str) {
+    let current = session.value(&format!("SELECT rag.wait_until_current('{name}', '{SOON}')")).await;
+    assert_eq!(current, "t", "{name} is not current: {:?}", session.rows("SELECT * FROM rag.status").await);
+}
+
+/// A session after the server restarted everything.
+async fn recovered(cluster: &Cluster, database: &str) -> Session {
+    wait_for("the server to recover", PATIENCE, || async {
+        let session = Session::open(&cluster.connection(database, SUPERUSER)).await.ok()?;
+        session.try_rows("SELECT 1").await.ok().map(|_| session)
+    })
+    .await
+}
+
+/// The most memory a process had at a time, in megabytes.
+fn most_memory(pid: i64) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).expect("Linux tells it");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") >> 10
+}
+
+#[tokio::test]
+async fn texts_that_are_too_long_are_refused_before_anything_is_spent() {
+    let (db, session) = Database::open().await;
+    make(&session, "notes", "fake/embed-8").await;
+    let before = db.provider.counters().embedding_requests();
+    let big = "repeat('a.', 4000000)";
+    for statement in [
+        format!("SELECT rag.embed({big})"),
+        format!("SELECT rag.embed({big}, 'fake/embed-8')"),
+        format!("SELECT rag.embed(ARRAY['x', {big}], 'fake/embed-8')"),
+        "SELECT rag.embed(array_fill(repeat('a.', 400000), ARRAY[30]), 'fake/embed-8')".to_owned(),
+        "SELECT rag.embed(array_fill('x'::text, ARRAY[100000]), 'fake/embed-8')".to_owned(),
+        format!("SELECT * FROM rag.search({big})"),
+        format!("SELECT * FROM rag.search({big}, 'notes')"),
+        format!("SELECT rag.ask({big})"),
+        "SELECT rag.ask(repeat('a.', 60000))".to_owned(),
+        format!("SELECT * FROM rag.answer({big}, 'notes')"),
+    ] {
+        let error = session.refusal(&statement, "54000").await;
+        assert!(error.message().contains("more than"), "{statement}: {}", error.message());
+    }
+    assert_eq!(db.provider.counters().embedding_requests(), before, "the provider was asked");
+    // Only a superuser raises the limit.
+    let role = db.create_role("app").await;
+    let app = db.connect_as(&role).await;
+    app.error("SET rag.max_input_bytes = '1GB'", "42501").await;
+    session.run("SET rag.max_input_bytes = '2kB'").await;
+    session.refusal("SELECT rag.embed(repeat('a ', 1500))", "54000").await;
+    session.run("SELECT rag.embed(repeat('a ', 1000))").await;
+}
+
+#[tokio::test]
+async fn a_text_of_any_kind_is_embedded_in_little_time_and_memory() {
+    let (_db, session) = Database::open().await;
+    session.run("SET statement_timeout = '20 s'").await;
+    session.run("SELECT rag.embed('x')").await;
+    let before = most_memory(session.pid.into());
+    for text in [
+        "repeat('a.', 500000)",
+        "repeat('x', 1000000)",
+        "repeat(' ', 999999) || 'x'",
+        "repeat('🐘', 200000)",
+        "repeat('語', 300000)",
+    ] {
+        session.run(&format!("SELECT rag.embed({text})")).await;
+    }
+    let grown = most_memory(session.pid.into()) - before;
+    assert!(grown < 100, "{grown} MB for texts of 1 MB");
+}
+
+#[tokio::test]
+async fn a_row_beyond_the_limit_is_parked_and_others_go_on() {
+    let cluster = Cluster::builder().setting("rag.max_row_bytes", "64kB").start().await;
+    let db = Database::in_cluster(&cluster).await;
+    let session = db.connect().await;
+    make(&session, "notes", "fake/embed-8").await;
+    session
+        .run(
+            "INSERT INTO notes SELECT i, CASE i WHEN 3 THEN repeat('a long one ', 10000) ELSE 'note ' || i END
+               FROM generate_series(1, 9) i",
+        )
+        .await;
+    is_soon_current(&session, "notes").await;
+    assert_eq!(
+        session.column("SELECT id FROM notes_chunks ORDER BY 1").await,
+        ["1", "2", "4", "5", "6", "7", "8", "9"]
+    );
+    let failure = session.rows("SELECT key->>'id', sqlstate, error, hint FROM rag.failures").await.remove(0);
+    assert_eq!((failure[0].as_deref(), failure[1].as_deref()), (Some("3"), Some("54000")));
+    assert_eq!(failure[2].as_deref(), Some("the row has 110000 bytes of text, more than 65536"));
+    assert!(failure[3].as_ref().is_some_and(|hint| hint.contains("rag.max_row_bytes")));
+    // A row that grows beyond it: what was embedded of it is not found any more.
+    session.run("UPDATE notes SET body = repeat('a long one ', 10000) WHERE id = 5").await;
+    is_soon_current(&session, "notes").await;
+    assert_eq!(session.number("SELECT count(*) FROM rag.failures").await, 2);
+    let found = session.column("SELECT key->>'id' FROM rag.search('a long one', 'notes', k => 20)").await;
+    assert!(!found.contains(&"5".to_owned()), "{found:?}");
+    session.run("ALTER SYSTEM SET rag.max_row_bytes = '1MB'").await;
+    session.run("SELECT pg_reload_conf(), rag.retry_failures('notes')").await;
+    is_soon_current(&session, "notes").await;
+    assert_eq!(session.number("SELECT count(*) FROM rag.failures").await, 0);
+    assert_eq!(session.number("SELECT count(DISTINCT id) FROM notes_chunks").await, 9);
+}
+
+#[tokio::test]
+async fn a_huge_row_leaves_others_served_and_the_worker_small_and_quick_to_end() {
+    let (_db, session) = Database::open().await;
+    make(&session, "big", LOCAL).await;
+    make(&session, "small", LOCAL).await;
+    for text in [
+        "repeat('a.', 4000000)",
+        "(SELECT string_agg('The quick brown fox number ' || i || ' jumps over the lazy dog. ', '') FROM generate_series(1, 100000) i)",
+    ] {
+        session.run(&format!("INSERT INTO big SELECT 1, {text}")).await;
+        let under_way = "SELECT count(*) > 0 FROM big_chunks WHERE id = 1";
+        session.wait_until("the first part of the huge row", PATIENCE, under_way).await;
+        session
+            .run("INSERT INTO small VALUES (1, 'a small row'); INSERT INTO big VALUES (2, 'a small one beside it')")
+            .await;
+        is_soon_current(&session, "small").await;
+        let beside = "SELECT count(*) = 1 FROM big_chunks WHERE id = 2";
+        session.wait_until("the small row of the same table", PATIENCE, beside).await;
+        assert_eq!(session.number("SELECT pending FROM rag.status WHERE collection = 'big'").await, 1);
+        let pid = session.number("SELECT (rag_internal.worker_pids())[1]").await;
+        let most = most_memory(pid);
+        assert!(most < 500, "the worker took {most} MB");
+        let begin = Instant::now();
+        session.run(&format!("SELECT pg_terminate_backend({pid})")).await;
+        wait_for("the worker to end", PATIENCE, || async { (!exists(pid as i32)).then_some(()) }).await;
+        let took = begin.elapsed();
+        assert!(took < Duration::from_secs(3), "the worker took {took:?} to end");
+        session.run("DELETE FROM big; DELETE FROM small").await;
+        is_soon_current(&session, "big").await;
+        assert_eq!(session.number("SELECT count(*) FROM big_chunks").await, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_long_row_is_stored_whole_and_only_what_changed_is_embedded_again() {
+    let (db, session) = Database::open().await;
+    make(&session, "books", "fake/embed-64").await;
+    let sentence = "'Sentence number ' || i || ' of a long book, which tells of this and that and of nothing else.'";
+    let book = |condition: &str, last: u32| {
+        format!(
+            "SELECT string_agg(CASE WHEN {condition} THEN 'Another one.' ELSE {sentence} END, ' ' ORDER BY i) FROM generate_series(1, {last}) i"
+        )
+    };
+    session.run(&format!("INSERT INTO books VALUES (1, ({}))", book("false", 30_000))).await;
+    is_soon_current(&session, "books").await;
+    // Without overlap chunks put together are the text; with it, each sentence stands in one at least.
+    let missing = format!(
+        "SELECT count(*) FROM generate_series(1, 30000, 37) i
+          WHERE NOT EXISTS (SELECT FROM books_chunks c WHERE c.content LIKE '%' || {sentence} || '%')"
+    );
+    assert_eq!(session.number(&missing).await, 0);
+    let chunks = session.number("SELECT count(*) FROM books_chunks").await;
+    assert_eq!(session.number("SELECT max(chunk) FROM books_chunks").await, chunks);
+    assert!(chunks > 1000, "{chunks} chunks");
+    let before = db.provider.counters().texts_embedded();
+    session.run(&format!("UPDATE books SET body = ({})", book("i = 15000", 30_000))).await;
+    is_soon_current(&session, "books").await;
+    let again = db.provider.counters().texts_embedded() - before;
+    assert!((1..30).contains(&again), "{again} texts were embedded again");
+    let stale = "SELECT count(DISTINCT source_hash) FROM books_chunks";
+    assert_eq!(session.number(stale).await, 1, "some chunks are of another version");
+    session.run(&format!("UPDATE books SET body = ({})", book("false", 10))).await;
+    is_soon_current(&session, "books").await;
+    assert!(session.number("SELECT count(*) FROM books_chunks").await < 5);
+    assert_eq!(session.number("SELECT count(*) FROM rag_internal.queue").await, 0);
+}
+
+#[tokio::test]
+async fn a_row_that_kills_the_worker_is_parked_and_those_beside_it_are_embedded() {
+    let cluster = Cluster::builder().start().await;
+    let db = Database::in_cluster(&cluster).await;
+    let session = db.connect().await;
+    for name in ["alone", "among"] {
+        make(&session, name, "fake/embed-8").await;
+        session
+            .run(&format!(
+                "CREATE FUNCTION {name}_dies() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                     IF NEW.content ~ 'deadly' THEN COPY (SELECT 1) TO PROGRAM 'kill -9 $PPID'; END IF;
+                     RETURN NEW;
+                 END $$;
+                 CREATE TRIGGER dies BEFORE INSERT ON {name}_chunks FOR EACH ROW EXECUTE FUNCTION {name}_dies()"
+            ))
+            .await;
+    }
+    let _ = session.try_rows("INSERT INTO alone VALUES (1, 'deadly'); INSERT INTO among SELECT i, CASE i WHEN 7 THEN 'deadly' ELSE 'note ' || i END FROM generate_series(1, 12) i").await;
+    wait_for("the deadly rows to be parked", PATIENCE * 3, || async {
+        let session = Session::open(&cluster.connection(&db.name, SUPERUSER)).await.ok()?;
+        let rows = session.try_rows("SELECT count(*) FROM rag.failures").await.ok()?;
+        (rows[0][0].as_deref() == Some("2")).then_some(())
+    })
+    .await;
+    let session = recovered(&cluster, &db.name).await;
+    is_soon_current(&session, "among").await;
+    assert_eq!(session.number("SELECT count(*) FROM among_chunks").await, 11);
+    for failure in session.rows("SELECT collection, key->>'id', sqlstate, hint FROM rag.failures").await {
+        assert_eq!(failure[2].as_deref(), Some("57P02"), "{failure:?}");
+        assert!(failure[3].as_ref().is_some_and(|hint| hint.contains("rag.retry_failures")), "{failure:?}");
+    }
+    let crashes = cluster.log().matches("was terminated by signal 9").count();
+    // Alone twice; among others once, and then alone twice.
+    assert!((3..=7).contains(&crashes), "{crashes} crashes");
+    // Once the reason is mended, the rows can be tried again.
+    session.run("DROP TRIGGER dies ON alone_chunks; DROP TRIGGER dies ON among_chunks").await;
+    assert_eq!(session.number("SELECT rag.retry_failures()").await, 2);
+    is_soon_current(&session, "among").await;
+    is_soon_current(&session, "alone").await;
+    assert_eq!(session.number("SELECT count(*) FROM rag.failures").await, 0);
+}
+
+#[tokio::test]
+async fn a_worker_that_is_asked_to_end_blames_no_row() {
+    let cluster = Cluster::builder().start().await;
+    let db = Database::in_cluster(&cluster).await;
+    let session = db.connect().await;
+    make(&session, "notes", LOCAL).await;
+    session.run("INSERT INTO notes SELECT 1, string_agg('A sentence of some words, number ' || i || '. ', '') FROM generate_series(1, 6000) i").await;
+    for _ in 0..4 {
+        let busy = "SELECT count(*) = 1 FROM rag_internal.queue WHERE claimed_by = ANY (rag_internal.worker_pids())";
+        session.wait_until("the worker at work on it", PATIENCE, busy).await;
+        let pid = session.number("SELECT (rag_internal.worker_pids())[1]").await;
+        session.run(&format!("SELECT pg_terminate_backend({pid})")).await;
+        wait_for("the worker to end", PATIENCE, || async { (!exists(pid as i32)).then_some(()) }).await;
+    }
+    assert_eq!(session.number("SELECT max(deaths) FROM rag_internal.queue").await, 0);
+    assert_eq!(session.number("SELECT count(*) FROM rag.failures").await, 0);
+}
+
+#[tokio::test]
+async fn code_of_one_owner_holds_nobody_up_for_long() {
+    let cluster = Cluster::builder().setting("rag.worker_statement_timeout", "1s").start().await;
+    let db = Database::in_cluster(&cluster).await;
+    let session = db.connect().await;
+    make(&session, "good", "fake/embed-8").await;
+    let role = db.create_role("attacker").await;
+    session.run(&format!("CREATE SCHEMA m AUTHORIZATION {}", quote(&role))).await;
+    let attacker = db.connect_as(&role).await;
+    attacker.run("SET search_path = m, public").await;
+    let sleeps = "PERFORM pg_sleep(3600);";
+    let survives = "LOOP BEGIN PERFORM pg_sleep(3600); EXCEPTION WHEN query_canceled THEN NULL; END; END LOOP;";
+    let spins = "LOOP BEGIN LOOP NULL; END LOOP; EXCEPTION WHEN OTHERS OR query_canceled THEN NULL; END; END LOOP;";
+    for (n, (table, body)) in
+        [("bait_chunks", sleeps), ("bait_chunks", survives), ("bait_chunks", spins)].into_iter().enumerate()
+    {
+        attacker
+            .run(
+                "CREATE TABLE bait (id int PRIMARY KEY, body text);
+                 SELECT rag.create_collection('bait', 'm.bait', '{body}', embedding_model => 'fake/embed-8')",
+            )
+            .await;
+        current(&session).await;
+        attacker
+            .run(&format!(
+                "CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body} RETURN NEW; END $$;
+                 CREATE TRIGGER hold BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION hold();
+                 INSERT INTO bait VALUES (1, 'x')"
+            ))
+            .await;
+        session.run(&format!("INSERT INTO good VALUES ({n}, 'somebody else''s row')")).await;
+        is_soon_current(&session, "good").await;
+        let paused = "SELECT count(*) = 1 FROM rag_internal.pause WHERE until > clock_timestamp()";
+        session.wait_until("the pause", PATIENCE, paused).await;
+        // Others are served at once from now on.
+        session.run(&format!("INSERT INTO good VALUES ({n} + 10, 'and another')")).await;
+        is_soon_current(&session, "good").await;
+        let status =
+            attacker.rows("SELECT last_error, last_error_hint FROM rag.status WHERE collection = 'bait'").await;
+        assert!(status[0][0].as_ref().is_some_and(|e| e.contains("held the worker")), "{body}: {status:?}");
+        assert!(status[0][1].as_ref().is_some_and(|e| e.contains("rag.retry_failures")), "{body}: {status:?}");
+        // The owner mends it and goes on.
+        attacker.run("DROP TRIGGER hold ON bait_chunks; SELECT rag.retry_failures('bait')").await;
+        is_soon_current(&session, "bait").await;
+        let status = attacker.maybe("SELECT last_error FROM rag.status WHERE collection = 'bait'").await;
+        assert_eq!(status, None);
+        attacker.run("SELECT rag.drop_collection('bait'); DROP TABLE bait; DROP FUNCTION hold CASCADE").await;
+    }
+    let crashes = cluster.log().matches("terminating any other active server processes").count();
+    assert_eq!(crashes, 0, "the server restarted");
+}
+
+/// The target is 50 ms between two checks for interrupts. Processor time is measured, which other processes hardly change; the
+/// bound that fails the test is far above it, since machines differ.
+#[tokio::test]
+async fn computing_looks_for_interrupts_every_few_milliseconds() {
+    const BOUND_US: u64 = 400_000;
+    let cluster = Cluster::builder().environment("RAGENT_WATCH_INTERRUPTS", "1").start().await;
+    let db = Database::in_cluster(&cluster).await;
+    let session = db.connect().await;
+    for text in ["repeat('a.', 500000)", "repeat('some words ', 90000)", "repeat('x', 1000000)", "repeat('語', 300000)"]
+    {
+        session.run(&format!("SELECT rag.embed({text})")).await;
+    }
+    for (name, model) in [("here", LOCAL), ("remote", "fake/embed-384")] {
+        make(&session, name, model).await;
+        session
+            .run(&format!(
+                "INSERT INTO {name} VALUES
+                     (1, repeat('a.', 100000)), (2, repeat('some words ', 20000)), (3, repeat('x', 2000000)),
+                     (4, repeat('A sentence. ', 20000)), (5, repeat(' ', 3000000) || 'x'), (6, repeat('語', 100000)),
+                     (7, repeat('VACUUM removes dead rows so that their space can be used again. ', 40))"
+            ))
+            .await;
+        let done = format!("SELECT count(*) > 0 FROM {name}_chunks WHERE id = 7");
+        session.wait_until("the short row", PATIENCE, &done).await;
+        session.run(&format!("SELECT rag.ask('How are dead rows removed, and why?', '{name}')")).await;
+        session
+            .run(&format!("SELECT rag.ask('How are dead rows removed? ' || repeat('and why ', 10000), '{name}')"))
+            .await;
+    }
+    let log = cluster.log();
+    let mut longest: std::collections::BTreeMap<&str, u64> = std::collections::BTreeMap::new();
+    for line in log.lines() {
+        let Some((_, told)) = line.split_once("watched: ") else { continue };
+        let Some((phase, rest)) = told.split_once(" took ") else { continue };
+        let Some(time) = rest.split(' ').next().and_then(|us| us.parse().ok()) else { continue };
+        let known = longest.entry(phase).or_default();
+        *known = (*known).max(time);
+    }
+    println!("longest between two checks, in microseconds of processor time: {longest:?}");
+    assert_eq!(longest.keys().copied().collect::<Vec<_>>(), ["embed", "extractive", "plan", "reply", "run"]);
+    assert!(longest.values().all(|us| *us < BOUND_US), "{longest:?}");
+}
