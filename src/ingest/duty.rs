@@ -459,9 +459,9 @@ impl Ingest {
     fn hold(&mut self, collection: i32, e: &Error) {
         let paused = xact::transaction(|| {
             let pause = pause::begin(collection);
-            let minutes = pause.as_secs().div_ceil(60);
+            let seconds = pause.as_secs_f64().round();
             let hint =
-                format!("{} It is tried again in {minutes} min, or once SELECT rag.retry_failures() says so.", e.hint);
+                format!("{} It is tried again in {seconds} s, or once SELECT rag.retry_failures() says so.", e.hint);
             registry::statements::note_error(collection, Some(&Error { hint, ..e.clone() }));
         });
         match paused {
