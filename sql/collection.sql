@@ -194,6 +194,15 @@ BEGIN
     LOOP
         UPDATE rag_internal.chunk_owner SET is_void = true WHERE chunk_table = given_away.chunk_table;
     END LOOP;
+    -- Every backend is to notice when a partition is another's than the whole.
+    IF EXISTS (SELECT FROM pg_event_trigger_ddl_commands() d
+               JOIN pg_class p ON p.oid = d.objid AND p.relispartition
+               CROSS JOIN LATERAL pg_partition_ancestors(p.oid) AS a (id)
+               JOIN pg_class w ON w.oid = a.id AND w.relowner <> p.relowner
+               JOIN rag_internal.collection c ON c.source = a.id
+               WHERE d.classid = 'pg_class'::regclass) THEN
+        UPDATE rag_internal.collection SET id = id WHERE false;
+    END IF;
     FOR altered IN
         SELECT DISTINCT c.id, c.source, r.relkind
         FROM pg_event_trigger_ddl_commands() d
