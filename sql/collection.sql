@@ -185,20 +185,34 @@ CREATE FUNCTION rag_internal.follow_altered() RETURNS event_trigger
 DECLARE
     altered record;
     renamed record;
+    given_away record;
 BEGIN
     IF TG_EVENT <> 'ddl_command_end' THEN
         RAISE EXCEPTION 'rag_internal.follow_altered() is not for the event %', TG_EVENT
             USING ERRCODE = 'insufficient_privilege', HINT = 'Drop this event trigger.';
     END IF;
-    -- A table that has had another owner in between may carry that owner's code, also when the first one gets it back.
-    UPDATE rag_internal.chunk_owner o SET is_void = true
-    FROM rag_internal.generation g
-    JOIN rag_internal.collection c ON c.id = g.collection
-    LEFT JOIN pg_class s ON s.oid = c.source
-    LEFT JOIN pg_class t ON t.oid = g.chunk_table
-    WHERE o.chunk_table = g.chunk_table AND NOT o.is_void AND (s.relowner <> o.owner OR t.relowner <> o.owner)
-      AND EXISTS (SELECT FROM pg_event_trigger_ddl_commands() d
-                  WHERE d.classid = 'pg_class'::regclass AND d.objid IN (c.source, g.chunk_table));
+    -- A table that has another owner now may get that owner's code, and keeps it when the first one gets the table back. What
+    -- attaches code is among the tags below. REASSIGN OWNED fires no event trigger; this looks at all collections.
+    FOR given_away IN
+        SELECT o.chunk_table
+        FROM rag_internal.chunk_owner o
+        JOIN rag_internal.generation g ON g.chunk_table = o.chunk_table
+        JOIN rag_internal.collection c ON c.id = g.collection
+        LEFT JOIN pg_class s ON s.oid = c.source
+        LEFT JOIN pg_class t ON t.oid = g.chunk_table
+        WHERE NOT o.is_void AND (s.relowner <> o.owner OR t.relowner <> o.owner)
+    LOOP
+        UPDATE rag_internal.chunk_owner SET is_void = true WHERE chunk_table = given_away.chunk_table;
+    END LOOP;
+    -- Every backend is to notice when a partition is another's than the whole.
+    IF EXISTS (SELECT FROM pg_event_trigger_ddl_commands() d
+               JOIN pg_class p ON p.oid = d.objid AND p.relispartition
+               CROSS JOIN LATERAL pg_partition_ancestors(p.oid) AS a (id)
+               JOIN pg_class w ON w.oid = a.id AND w.relowner <> p.relowner
+               JOIN rag_internal.collection c ON c.source = a.id
+               WHERE d.classid = 'pg_class'::regclass) THEN
+        UPDATE rag_internal.collection SET id = id WHERE false;
+    END IF;
     FOR altered IN
         SELECT DISTINCT c.id, c.source, r.relkind
         FROM pg_event_trigger_ddl_commands() d
@@ -241,7 +255,8 @@ END $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.follow_altered() FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.follow_altered() IS 'Event trigger: when a source is altered (columns renamed, partitions attached), its collection follows; when it or a chunk table gets another owner, the collection waits for rag.refresh';
 CREATE EVENT TRIGGER rag_follow_altered ON ddl_command_end
-    WHEN TAG IN ('ALTER TABLE') EXECUTE FUNCTION rag_internal.follow_altered();
+    WHEN TAG IN ('ALTER TABLE', 'CREATE TRIGGER', 'CREATE RULE', 'CREATE INDEX', 'CREATE STATISTICS')
+    EXECUTE FUNCTION rag_internal.follow_altered();
 COMMENT ON EVENT TRIGGER rag_follow_altered IS 'pg_ragent: when a source is altered, its collection follows';
 
 CREATE FUNCTION rag_internal.follow_grants() RETURNS event_trigger

@@ -201,6 +201,25 @@ REVOKE EXECUTE ON FUNCTION rag_internal.shares_rows(oid) FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.shares_rows(oid) IS
 'Whether rows of a table can come and go through another one: it is a partition, or has parents or children by inheritance';
 
+CREATE FUNCTION rag_internal.strange_partition(relation oid) RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    WITH RECURSIVE part (id) AS (
+        SELECT i.inhrelid FROM pg_catalog.pg_inherits i WHERE i.inhparent OPERATOR(pg_catalog.=) relation
+        UNION ALL
+        SELECT i.inhrelid FROM part JOIN pg_catalog.pg_inherits i ON i.inhparent OPERATOR(pg_catalog.=) part.id)
+    SELECT pg_catalog.format('%I.%I', n.nspname, p.relname)
+    FROM part
+    JOIN pg_catalog.pg_class p ON p.oid OPERATOR(pg_catalog.=) part.id
+    JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) p.relnamespace
+    JOIN pg_catalog.pg_class r ON r.oid OPERATOR(pg_catalog.=) relation
+    WHERE r.relkind OPERATOR(pg_catalog.=) 'p'::pg_catalog."char" AND p.relowner OPERATOR(pg_catalog.<>) r.relowner
+      AND NOT EXISTS (SELECT FROM pg_catalog.pg_roles o WHERE o.oid OPERATOR(pg_catalog.=) p.relowner AND o.rolsuper)
+    ORDER BY p.oid LIMIT 1
+$$;
+REVOKE EXECUTE ON FUNCTION rag_internal.strange_partition(oid) FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.strange_partition(oid) IS
+'A partition of a partitioned table that belongs to another role than the table, and not to a superuser: code of that role would run when the table is read. NULL: there is none';
+
 CREATE FUNCTION rag_internal.reading_runs_no_code(relation oid) RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE AS $$
     -- The planner may evaluate constant parts of expressions in indexes, statistics, checks and generated columns. What such
@@ -250,7 +269,7 @@ CREATE FUNCTION rag_internal.collection_facts(wanted integer) RETURNS TABLE (
     metadata_columns text[], metadata_types oid[],
     generation integer, model text, dimensions integer, chunker text, chunk_tokens integer, chunk_overlap integer,
     chunk_table oid, chunk_table_name text, chunk_table_kind text, chunk_table_owner oid, chunk_key_columns text[],
-    embedding_column text, is_adopted boolean, chunks_made_for oid, changed_hands boolean, reading_runs_no_code boolean)
+    embedding_column text, is_adopted boolean, chunks_made_for oid, changed_hands boolean, strange_partition text, reading_runs_no_code boolean)
     LANGUAGE plpgsql STABLE PARALLEL SAFE ROWS 1
     SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 BEGIN
@@ -265,6 +284,7 @@ BEGIN
            g.chunk_table::oid, coalesce(quote_ident(tn.nspname) || '.' || quote_ident(t.relname), ''), coalesce(t.relkind::text, ''),
            coalesce(t.relowner, 0::oid), g.chunk_key_columns, g.embedding_column, g.is_adopted,
            coalesce(o.owner, 0::oid), coalesce(o.is_void, true),
+           rag_internal.strange_partition(c.source),
            coalesce(rag_internal.reading_runs_no_code(c.source) AND rag_internal.reading_runs_no_code(g.chunk_table), false)
     FROM rag_internal.collection c
     JOIN rag_internal.generation g ON g.collection = c.id AND g.state = 'serving'

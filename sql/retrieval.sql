@@ -6,7 +6,7 @@ CREATE FUNCTION search(query text, collection text DEFAULT NULL, k integer DEFAU
     LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 10
     AS 'MODULE_PATHNAME', 'search_text_wrapper';
 COMMENT ON FUNCTION search(text, text, integer, double precision) IS
-'The k chunks nearest in meaning to a text, of one collection or of all the current role may read; only of rows it may SELECT now';
+'The k chunks nearest in meaning to a text, of one collection or of all the current role may read whose owners it trusts; only of rows it may SELECT now';
 
 -- For the type vector.
 SELECT pg_catalog.set_config('search_path', pg_catalog.format('@extschema@, %I, pg_temp', n.nspname), true)

@@ -94,6 +94,7 @@ pub fn create(request: Request) -> Result<String> {
         recipe,
         description: request.description.filter(|d| !d.trim().is_empty()),
     });
+    registry::existing(&name)?.check_owner()?;
     Ok(name)
 }
 

@@ -23,6 +23,7 @@ pub fn refresh(name: &str) -> Result<()> {
     Lock::claims(registry::existing(name)?.id).hold();
     let c = registry::existing(name)?;
     registry::must_own(&c)?;
+    c.check_partitions()?;
     if c.check_owner().is_ok() && !c.vectors.table_kind.is_empty() {
         c.check()?;
         statements::compare(&c);

@@ -20,6 +20,8 @@ pub struct Source {
     pub owner: pg_sys::Oid,
     /// Whether it became a partition, or part of an inheritance, after it was registered.
     pub shares_rows: bool,
+    /// A partition that belongs to another role than the table.
+    strange_partition: Option<String>,
     /// Numbers of the columns the collection uses.
     numbers: Vec<i16>,
     /// Columns it uses that are no longer there.
@@ -103,6 +105,7 @@ pub(super) fn read(row: &Row<'_>) -> Collection {
             kind: row.need_named("source_kind"),
             owner: row.need_named("source_owner"),
             shares_rows: row.need_named("shares_rows"),
+            strange_partition: row.named("strange_partition"),
             missing: used.iter().zip(&numbers).filter(|(_, n)| **n == 0).map(|(name, _)| name.clone()).collect(),
             numbers,
             types,
@@ -139,12 +142,31 @@ pub(super) fn read(row: &Row<'_>) -> Collection {
 }
 
 impl Collection {
+    /// Checks that all partitions of its source belong to the source's owner. Who owns a partition can attach code to it, which
+    /// runs when the whole is read.
+    ///
+    /// # Errors
+    /// 55000, with which does not.
+    pub fn check_partitions(&self) -> Result<()> {
+        let Some(partition) = &self.source.strange_partition else { return Ok(()) };
+        let owner = role::name(self.source.owner);
+        Err(Error::new(
+            PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+            format!(
+                "collection \"{}\" cannot be used: {partition} has another owner than {}, whose partition it is",
+                self.name, self.source.name
+            ),
+            format!("See what is attached to it, then ALTER TABLE {partition} OWNER TO {};", quote(&owner)),
+        ))
+    }
+
     /// Checks that its chunks were made for the owner that its source has now. Whoever owned the tables before may have
     /// attached code to them, which must not run with the rights of the one who got them.
     ///
     /// # Errors
     /// 55000, with who it was and what to do.
     pub fn check_owner(&self) -> Result<()> {
+        self.check_partitions()?;
         let (source, chunks) = (&self.source, &self.vectors);
         // One that is not there belongs to nobody.
         let is_as_made = !chunks.changed_hands && chunks.made_for == source.owner && chunks.owner == source.owner;

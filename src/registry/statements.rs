@@ -44,12 +44,24 @@ pub fn columns(alias: &str, names: &[String]) -> String {
     names.iter().map(|n| format!("{alias}.{}", spi::quote(n))).collect::<Vec<_>>().join(", ")
 }
 
+/// A function takes no more arguments than this (`FUNC_MAX_ARGS`).
+pub const MAX_ARGUMENTS: usize = 100;
+
 /// A 64-bit hash of texts, which are SQL expressions.
 pub fn hash_of_texts(texts: &[String]) -> String {
-    format!(
-        "pg_catalog.hashtextextended(pg_catalog.concat({}) COLLATE pg_catalog.\"C\", 0)",
-        texts.join(", E'\\x1f', ")
-    )
+    let concat = |arguments: &[String]| format!("pg_catalog.concat({})", arguments.join(", "));
+    let mut arguments: Vec<String> = Vec::new();
+    for text in texts {
+        if !arguments.is_empty() {
+            arguments.push("E'\\x1f'".to_owned());
+        }
+        arguments.push(text.clone());
+    }
+    // Of many, pieces are put together first: the text is the same.
+    while arguments.len() > MAX_ARGUMENTS {
+        arguments = arguments.chunks(MAX_ARGUMENTS).map(concat).collect();
+    }
+    format!("pg_catalog.hashtextextended({} COLLATE pg_catalog.\"C\", 0)", concat(&arguments))
 }
 
 /// Notes why the worker could not go on with a collection, or (None) that it went on.

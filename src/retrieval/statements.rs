@@ -5,7 +5,7 @@ use super::arm::Candidate;
 use crate::pg::role::{self, ActingAs, Settings};
 use crate::pg::spi::{self, Cursor, Rows, Snapshot, Spi, arg, quote};
 use crate::pg::vector::Vector;
-use crate::registry::statements::columns;
+use crate::registry::statements::{MAX_ARGUMENTS, columns};
 use crate::registry::{Collection, Column};
 
 /// pgvector's default of `hnsw.ef_search`, which holds before its library is loaded.
@@ -218,5 +218,9 @@ fn metadata(c: &Collection) -> String {
             format!("{}, {value}", pgrx::spi::quote_literal(&column.name))
         })
         .collect();
-    format!("pg_catalog.jsonb_build_object({})", pairs.join(", "))
+    let objects: Vec<String> = pairs
+        .chunks(MAX_ARGUMENTS / 2)
+        .map(|pairs| format!("pg_catalog.jsonb_build_object({})", pairs.join(", ")))
+        .collect();
+    objects.join(" OPERATOR(pg_catalog.||) ")
 }

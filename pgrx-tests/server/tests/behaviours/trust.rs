@@ -311,6 +311,9 @@ async fn a_collection_that_changes_hands_waits_for_its_new_owner() {
         "ALTER TABLE CHUNKS OWNER TO postgres",
         // Given back, it may carry what somebody attached in between.
         "ALTER TABLE CHUNKS OWNER TO postgres; ALTER TABLE CHUNKS OWNER TO FORMER",
+        "REASSIGN OWNED BY FORMER TO postgres; GRANT ALL ON SCHEMA other TO FORMER;
+         CREATE INDEX ON CHUNKS (chunk) WHERE pg_catalog.length('x') = 1;
+         ALTER TABLE CHUNKS OWNER TO FORMER; ALTER TABLE other.bait OWNER TO FORMER",
     ];
     for (change, rows) in changes.into_iter().zip(2..) {
         let chunks = admin.value("SELECT chunk_table FROM rag.collections").await;
@@ -332,7 +335,7 @@ async fn a_collection_that_changes_hands_waits_for_its_new_owner() {
         assert_eq!(admin.value("SELECT rag.wait_until_current(timeout => '60 s')").await, "t");
         admin.run("SELECT rag.drop_collection('good'); DROP TABLE good").await;
         assert_eq!(admin.value(&climbed).await, "f", "{change}");
-        if change.starts_with("REASSIGN") {
+        if rows == 2 {
             session.refusal("SELECT rag.refresh('bait')", "42501").await;
             // What is attached to the source is the new owner's to look at.
             admin.run("DROP INDEX other.bait_body_idx; SELECT rag.refresh('bait')").await;
@@ -350,6 +353,52 @@ async fn a_collection_that_changes_hands_waits_for_its_new_owner() {
         assert_eq!(owner, stranger, "{change}");
     }
     assert_eq!(admin.value(&climbed).await, "f");
+}
+
+#[tokio::test]
+async fn a_partition_of_another_owner_keeps_the_whole_from_being_read() {
+    let (db, admin) = Database::open().await;
+    let (stranger, session) = make_stranger(&db, &admin).await;
+    let heir = db.create_role("heir").await;
+    admin.run(&format!("GRANT ALL ON SCHEMA other TO {}", quote(&heir))).await;
+    let create = "SELECT rag.create_collection('parts', 'other.parts', '{body}', embedding_model => 'fake/embed-64')";
+    let search = "SELECT count(*) FROM rag.search('one two', 'parts')";
+    session
+        .run(
+            "CREATE TABLE parts (id int PRIMARY KEY, body text) PARTITION BY RANGE (id);
+             CREATE TABLE low PARTITION OF parts FOR VALUES FROM (0) TO (100) PARTITION BY RANGE (id);
+             CREATE TABLE lowest PARTITION OF low FOR VALUES FROM (0) TO (10);
+             CREATE TABLE high PARTITION OF parts FOR VALUES FROM (100) TO (200);
+             INSERT INTO parts VALUES (1, 'one'), (101, 'two')",
+        )
+        .await;
+    session.run(create).await;
+    current(&session).await;
+    assert_eq!(session.number(search).await, 2);
+    // Known to the session by then.
+    admin.run("ALTER TABLE other.lowest OWNER TO postgres").await;
+    assert_eq!(session.number(search).await, 2, "a superuser's code harms nobody");
+    admin.run(&format!("ALTER TABLE other.lowest OWNER TO {}", quote(&heir))).await;
+    for searcher in [&session, &admin] {
+        let error = searcher.refusal(search, "55000").await;
+        assert!(error.message().contains("other.lowest"), "{error:?}");
+    }
+    session.refusal("SELECT rag.refresh('parts')", "55000").await;
+    admin.run(&format!("ALTER TABLE other.lowest OWNER TO {}", quote(&stranger))).await;
+    assert_eq!(session.number(search).await, 2);
+    admin.run(&format!("ALTER TABLE other.parts OWNER TO {}", quote(&heir))).await;
+    let error = admin.refusal("SELECT rag.refresh('parts')", "55000").await;
+    assert!(error.hint().unwrap_or_default().contains("ALTER TABLE other."), "{error:?}");
+    for part in ["low", "lowest", "high"] {
+        admin.run(&format!("ALTER TABLE other.{part} OWNER TO {}", quote(&heir))).await;
+    }
+    admin.refusal(search, "55000").await;
+    admin.run("SELECT rag.refresh('parts')").await;
+    current(&admin).await;
+    assert_eq!(admin.number(search).await, 2);
+    admin.run("SELECT rag.drop_collection('parts')").await;
+    admin.run(&format!("ALTER TABLE other.high OWNER TO {}", quote(&stranger))).await;
+    admin.error(create, "42501|55000").await;
 }
 
 #[tokio::test]

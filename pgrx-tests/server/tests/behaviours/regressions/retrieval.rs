@@ -286,3 +286,30 @@ async fn a_servers_owner_changes_what_needs_no_superuser() {
     owner.refusal("ALTER SERVER fake OPTIONS (SET base_url 'http://127.0.0.1:2/v1')", "42501").await;
     owner.refusal("ALTER SERVER fake OPTIONS (ADD api_key_file '/etc/hostname')", "42501").await;
 }
+
+#[tokio::test]
+async fn more_columns_than_a_function_takes_arguments_are_content_and_metadata() {
+    let (_db, admin) = Database::open().await;
+    admin
+        .run(
+            "DO $$ BEGIN
+                EXECUTE 'CREATE TABLE wide (id int PRIMARY KEY, '
+                    || (SELECT string_agg(format('c%s text, m%1$s int', i), ', ') FROM generate_series(1, 130) i) || ')';
+             END $$;
+             INSERT INTO wide (id, c1, c130, m1, m130) VALUES (1, 'first', 'last', 1, 130);
+             SELECT rag.create_collection('wide', 'wide', (SELECT array_agg('c' || i ORDER BY i) FROM generate_series(1, 130) i),
+                 metadata => (SELECT array_agg('m' || i ORDER BY i) FROM generate_series(1, 130) i),
+                 embedding_model => 'fake/embed-64')",
+        )
+        .await;
+    current(&admin).await;
+    let found = "SELECT concat_ws(' ', metadata->>'m1', metadata->>'m130', metadata ? 'm77', content LIKE 'first%last')
+                   FROM rag.search('first last', 'wide')";
+    assert_eq!(admin.value(found).await, "1 130 t t");
+    admin.run("UPDATE wide SET c77 = 'middle'").await;
+    current(&admin).await;
+    assert_eq!(
+        admin.number("SELECT count(*) FROM rag.search('middle', 'wide') WHERE content LIKE '%middle%'").await,
+        1
+    );
+}
