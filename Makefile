@@ -2,7 +2,7 @@
 #   PG=17                       builds for that PostgreSQL
 #   PG_CONFIG=/path/pg_config   builds for that installation
 
-.PHONY: help demo demo-stop install setup test test-matrix bench lint hooks clean
+.PHONY: help demo demo-stop install setup test test-long test-matrix bench lint hooks clean
 
 help: ## Lists these commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -21,6 +21,9 @@ setup: ## Installs what building needs: PostgreSQL, pgvector, cargo-pgrx, the mo
 
 test: ## All tests on one PostgreSQL
 	@scripts/test
+
+test-long: ## Random cases by the thousand (CASES=10000); `make test` runs a few hundred
+	@scripts/test-long
 
 test-matrix: ## The same tests in clean Debian roots with PostgreSQL 17 and 18
 	@scripts/test-matrix

@@ -46,7 +46,7 @@ pub struct World {
 impl World {
     /// Makes the one of a number and a seed.
     pub async fn new(seed: u64, number: usize) -> World {
-        let mut random = Random::new(seed.wrapping_add(number as u64));
+        let mut random = Random::new(seed ^ (number as u64) << 32);
         let database = Database::new().await;
         let mut names = Vec::new();
         for n in 0..ROLES {
