@@ -157,11 +157,14 @@ COMMENT ON FUNCTION rag_internal.forget_dropped_tables() IS
 CREATE FUNCTION rag_internal.sync_grants() RETURNS void
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'sync_grants_wrapper';
+-- Also where functions are not for everybody by default: any role's GRANT and DROP would fail.
+GRANT EXECUTE ON FUNCTION rag_internal.sync_grants() TO PUBLIC;
 COMMENT ON FUNCTION rag_internal.sync_grants() IS 'Makes chunk tables readable by those who may read the source, and by nobody else';
 
 CREATE FUNCTION rag_internal.drop_leftovers() RETURNS void
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'drop_leftovers_wrapper';
+GRANT EXECUTE ON FUNCTION rag_internal.drop_leftovers() TO PUBLIC;
 COMMENT ON FUNCTION rag_internal.drop_leftovers() IS 'In an event trigger on sql_drop: forgets the collections of dropped tables and drops what is left of them';
 
 CREATE FUNCTION rag_internal.forget_dropped() RETURNS event_trigger

@@ -601,3 +601,14 @@ async fn operators_of_others_get_into_nothing_that_the_script_creates() {
     admin.refusal("CREATE EXTENSION pg_ragent", "42P06").await;
     admin.run("DROP SCHEMA rag; CREATE EXTENSION pg_ragent").await;
 }
+
+#[tokio::test]
+async fn commands_of_everybody_work_where_functions_are_not_for_everybody() {
+    let (db, admin) = Database::open().await;
+    admin
+        .run("DROP EXTENSION pg_ragent CASCADE; ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC")
+        .await;
+    admin.run("CREATE EXTENSION pg_ragent").await;
+    let (_stranger, session) = make_stranger(&db, &admin).await;
+    session.run("CREATE TABLE t (id int); GRANT SELECT ON t TO PUBLIC; ALTER TABLE t ADD b int; DROP TABLE t").await;
+}
