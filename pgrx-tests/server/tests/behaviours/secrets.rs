@@ -2,8 +2,10 @@
 
 use ragent_server_tests::cluster::Cluster;
 use ragent_server_tests::database::{API_KEY, Database, literal, quote};
+use ragent_server_tests::installation::stdout_of;
 use ragent_server_tests::provider::control::FaultKind;
 use ragent_server_tests::provider::counters::fingerprint;
+use ragent_server_tests::session::Session;
 
 fn bearer(key: &str) -> Option<String> {
     Some(fingerprint(&format!("Bearer {key}")))
