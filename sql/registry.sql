@@ -104,6 +104,10 @@ COMMENT ON COLUMN rag_internal.chunk_owner.is_void IS 'Whether it or the source 
 CREATE FUNCTION rag_internal.note_owner() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    IF TG_RELID <> 'rag_internal.chunk_owner'::regclass THEN
+        RAISE EXCEPTION 'rag_internal.note_owner() is a trigger of rag_internal.chunk_owner, not of %', TG_RELID::regclass
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Drop this trigger.';
+    END IF;
     NEW.owner := coalesce((SELECT r.relowner FROM pg_class r WHERE r.oid = NEW.chunk_table), 0::oid);
     RETURN NEW;
 END $$;
