@@ -178,7 +178,7 @@ fn special_tokens(tokenizer: &Tokenizer) -> Result<(Vec<u32>, Vec<u32>), String>
 ///
 /// For BERT's tokenizer that is before white space, before punctuation and before an ideograph: its normalizer works character
 /// by character and keeps these (combining marks are dropped or stay with the character before them), its pre-tokenizer
-/// always splits there, and words are tokenized one by one. An added token ("[MASK]") is looked for in the text as it stands, so
+/// always splits there, and words are tokenized one by one. An added token (`[MASK]`) is looked for in the text as it stands, so
 /// characters of such tokens are no seams.
 ///
 /// Where a text has no seam for [`PIECE_BYTES`], and with other tokenizers, it is taken apart at white space or between

@@ -102,7 +102,7 @@ impl RowPlan {
     /// Begins with a row. `count` counts tokens as the model does; `pulse` is called every few kilobytes.
     pub fn new(row: RowText, recipe: &Recipe<'_>, count: &dyn Fn(&str) -> usize, pulse: Pulse<'_>) -> Self {
         let title: String = row.title.as_deref().unwrap_or("").trim().chars().take(MAX_TITLE_CHARS).collect();
-        let mut parts = row.content.into_iter().flatten().filter(|t| !is_blank(t));
+        let mut parts = row.content.into_iter().flatten().filter(|t| !is_blank_throughout(t, pulse));
         let mut text = parts.next().unwrap_or_default();
         for part in parts {
             pulse();
@@ -129,6 +129,21 @@ impl RowPlan {
         let action = stored.action(number, &hash);
         Some(ChunkPlan { number, content: chunk.text, embedded, tokens: chunk.tokens, hash, action })
     }
+}
+
+/// [`is_blank`] for a long text.
+fn is_blank_throughout(text: &str, pulse: Pulse<'_>) -> bool {
+    const WINDOW: usize = 64 << 10;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (window, after) = rest.split_at(rest.floor_char_boundary(WINDOW));
+        if !is_blank(window) {
+            return false;
+        }
+        pulse();
+        rest = after;
+    }
+    true
 }
 
 /// The chunks a row should have, in order; none when it has no text. `count` counts tokens as the model does; `pulse` is called
