@@ -22,7 +22,7 @@ const MAX_WORKERS: i32 = 8;
 
 static MAX_INPUT_BYTES: GucSetting<i32> = GucSetting::<i32>::new(1 << 20);
 static MAX_ROW_BYTES: GucSetting<i32> = GucSetting::<i32>::new(32 << 20);
-static WORKER_STATEMENT_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(20_000);
+static WORKER_STATEMENT_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(10_000);
 
 /// Registers them. Called once, from `_PG_init`.
 pub fn register() {

@@ -4,6 +4,7 @@
 use super::statements::{failure, pause};
 use super::{wait, wake};
 use crate::error::{Error, required};
+use crate::pg::role;
 use crate::pg::trigger::TriggerCall;
 use crate::registry;
 use pgrx::datum::Interval;
@@ -66,7 +67,7 @@ fn retry_failures(collection: Option<String>) -> Result<i64, ErrorReport> {
         }
         None => registry::all().iter().filter(|c| registry::must_own(c).is_ok()).map(|c| c.id).collect(),
     };
-    if pause::end(&ids) > 0 {
+    if pause::end(&ids, role::is_superuser()) > 0 {
         wake::at_commit();
     }
     Ok(failure::queue_again(&ids))

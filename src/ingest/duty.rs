@@ -503,10 +503,13 @@ impl Ingest {
     /// The collection pauses, whichever worker looks at it, also after a restart; `rag.status` says why.
     fn hold(&mut self, collection: i32, e: &Error) {
         let paused = xact::transaction(|| {
-            let pause = pause::begin(collection);
-            let minutes = pause.as_secs().div_ceil(60);
-            let hint =
-                format!("{} It is tried again in {minutes} min, or once SELECT rag.retry_failures() says so.", e.hint);
+            let (pause, times) = pause::begin(collection);
+            let who = if times <= pause::ENDED_BY_OWNER { "" } else { "a superuser's " };
+            let seconds = pause.as_secs_f64().round();
+            let hint = format!(
+                "{} It is tried again in {seconds} s, or once {who}SELECT rag.retry_failures() says so.",
+                e.hint
+            );
             registry::statements::note_error(collection, Some(&Error { hint, ..e.clone() }));
         });
         match paused {

@@ -3,7 +3,7 @@
 
 use super::statements::chunks::{NewChunk, SourceRow, Version};
 use super::statements::claim::Entry;
-use super::statements::{chunks, claim, failure, pause, queue};
+use super::statements::{chunks, claim, failure, queue};
 use crate::error::{Error, Result};
 use crate::guc;
 use crate::pg::interrupt;
@@ -266,7 +266,6 @@ pub fn compare(collection: i32, entries: &[i64]) -> Result<()> {
     chunks::remove_orphans(&c);
     queue::queue_missing(&c);
     if c.has_error {
-        pause::end(&[c.id]);
         registry::statements::note_error(c.id, None);
     }
     Ok(())
@@ -527,7 +526,6 @@ impl Job {
         }
         failure::forget(c.id, &keys);
         if c.has_error {
-            pause::end(&[c.id]);
             registry::statements::note_error(c.id, None);
         }
         Progress::Done

@@ -24,7 +24,7 @@ const STATEMENT_TIMEOUT: c_int = 3;
 /// A worker's transaction over its own tables is cancelled after this long.
 const LONGEST_TRANSACTION: Duration = Duration::from_secs(600);
 /// How much longer a transaction may take that was cancelled, before the process ends itself: code can catch a cancel.
-const GRACE: Duration = Duration::from_secs(5);
+const GRACE: Duration = Duration::from_secs(2);
 
 static OVERTIME: AtomicBool = AtomicBool::new(false);
 

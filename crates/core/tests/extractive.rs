@@ -83,7 +83,12 @@ impl Library {
                 Effect::CallModel(call) => {
                     let request = call.request;
                     let reply = extractive::reply(&request);
-                    assert_eq!(reply, extractive::reply(&request), "the same request gives the same reply");
+                    let pulses = std::cell::Cell::new(0);
+                    let again = extractive::interruptible_reply(&request, &|| pulses.set(pulses.get() + 1));
+                    assert_eq!(reply, again, "the same request gives the same reply");
+                    // What it works through is text of the passages, a sentence at a time.
+                    let shown: usize = request.messages.iter().map(shown).sum();
+                    assert!(pulses.get() >= shown / 1000, "{} pulses for {shown} bytes", pulses.get());
                     if request.tool_choice == ToolChoice::None {
                         assert!(reply.tool_calls.is_empty(), "tools are forbidden");
                     }
@@ -99,6 +104,14 @@ impl Library {
                 Effect::Done(answer) => return (answer, searched),
             }
         }
+    }
+}
+
+/// Bytes of what a search brought.
+fn shown(message: &Message) -> usize {
+    match message {
+        Message::Tool { content, .. } => content.len(),
+        _ => 0,
     }
 }
 

@@ -8,23 +8,31 @@ use std::time::Duration;
 pub(super) const NOT_PAUSED: &str = "NOT EXISTS (SELECT FROM rag_internal.pause p
     WHERE p.collection OPERATOR(pg_catalog.=) c.id AND p.until OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp())";
 
-/// Lets a collection pause, for a minute and each time in a row for four times as long, up to six hours; for how long.
-pub fn begin(collection: i32) -> Duration {
+/// So many pauses in a row can be ended by the owner, who may be the one that does harm.
+pub const ENDED_BY_OWNER: i32 = 3;
+
+/// Lets a collection pause, for 15 seconds and each time for four times as long, up to six hours; for how long, and which time
+/// that is. An hour without one is as if there had been none.
+pub fn begin(collection: i32) -> (Duration, i32) {
     const SQL: &str = "INSERT INTO rag_internal.pause AS p (collection, until)
-        VALUES ($1, pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => 60))
-        ON CONFLICT (collection) DO UPDATE SET times = p.times + 1,
-            until = pg_catalog.clock_timestamp()
-                + pg_catalog.make_interval(secs => least(60 * pg_catalog.power(4, least(p.times, 10)), 21600))
-        RETURNING extract(epoch FROM p.until - pg_catalog.clock_timestamp())::pg_catalog.float8";
+        VALUES ($1, pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => 15))
+        ON CONFLICT (collection) DO UPDATE SET (times, until) = (
+            SELECT n.times, pg_catalog.clock_timestamp() + pg_catalog.make_interval(
+                secs => least(15 * pg_catalog.power(4, least(n.times - 1, 10)), 21600))
+            FROM (SELECT CASE WHEN p.until < pg_catalog.clock_timestamp() - interval '1 hour' THEN 1
+                              ELSE p.times + 1 END) n (times))
+        RETURNING extract(epoch FROM p.until - pg_catalog.clock_timestamp())::pg_catalog.float8 AS seconds, p.times";
     spi::connect(|s| {
-        let seconds: f64 = s.query(Snapshot::New, SQL, &[arg(collection)]).one().unwrap_or(60.0);
-        Duration::from_secs_f64(seconds.max(0.0))
+        let rows = s.query(Snapshot::New, SQL, &[arg(collection)]);
+        let row = rows.first().expect("an INSERT that does nothing else returns a row");
+        (Duration::from_secs_f64(row.need_named::<f64>("seconds").max(0.0)), row.need_named("times"))
     })
 }
 
-/// Ends the pauses of collections; how many there were.
-pub fn end(collections: &[i32]) -> u64 {
-    const SQL: &str = "DELETE FROM rag_internal.pause WHERE collection = ANY ($1)";
+/// Ends the pauses of collections, as far as their owner may, or all if `all`; how many there were.
+pub fn end(collections: &[i32], all: bool) -> u64 {
+    const SQL: &str = "UPDATE rag_internal.pause SET until = pg_catalog.clock_timestamp()
+        WHERE collection = ANY ($1) AND until > pg_catalog.clock_timestamp() AND (times <= $2 OR $3)";
     let _acting = ActingAs::superuser();
-    spi::connect(|s| s.run(SQL, &[arg(collections.to_vec())]))
+    spi::connect(|s| s.run(SQL, &[arg(collections.to_vec()), arg(ENDED_BY_OWNER), arg(all)]))
 }

@@ -120,9 +120,14 @@ async fn a_row_beyond_the_limit_is_parked_and_others_go_on() {
     let found = session.column("SELECT key->>'id' FROM rag.search('a long one', 'notes', k => 20)").await;
     assert!(!found.contains(&"5".to_owned()), "{found:?}");
     session.run("ALTER SYSTEM SET rag.max_row_bytes = '1MB'").await;
-    session.run("SELECT pg_reload_conf(), rag.retry_failures('notes')").await;
-    is_soon_current(&session, "notes").await;
-    assert_eq!(session.number("SELECT count(*) FROM rag.failures").await, 0);
+    session.run("SELECT pg_reload_conf()").await;
+    // The worker learns of the new limit a moment later than this session.
+    wait_for("the rows within the new limit", PATIENCE, || async {
+        session.run("SELECT rag.retry_failures('notes')").await;
+        is_soon_current(&session, "notes").await;
+        (session.number("SELECT count(*) FROM rag.failures").await == 0).then_some(())
+    })
+    .await;
     assert_eq!(session.number("SELECT count(DISTINCT id) FROM notes_chunks").await, 9);
 }
 

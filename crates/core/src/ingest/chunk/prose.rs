@@ -117,10 +117,12 @@ fn tidy(text: &str, pulse: Pulse<'_>) -> String {
             continue;
         };
         out.push_str(&rest[..at]);
-        let run_end = rest[at..].find(|c| !blank(c)).map_or(rest.len(), |n| at + n);
+        let run_end = at + leading(&rest[at..], blank, pulse);
         let run = &rest[at..run_end];
-        let breaks = run.matches('\n').count().max(run.matches('\r').count());
-        let tail = run.rsplit(['\n', '\r']).next().unwrap_or_default();
+        let breaks = run.matches('\n').take(2).count().max(run.matches('\r').take(2).count());
+        // An indentation that is too long is left out, so it does not matter how long.
+        let end = &run[run.ceil_char_boundary(run.len().saturating_sub(2 * INDENTATION))..];
+        let tail = end.rsplit(['\n', '\r']).next().unwrap_or_default();
         match breaks {
             0 if run.len() <= BLANKS && !run.contains('\0') => out.push_str(run),
             0 => out.push(' '),
@@ -134,6 +136,20 @@ fn tidy(text: &str, pulse: Pulse<'_>) -> String {
         rest = &rest[run_end..];
     }
     out
+}
+
+/// How many bytes at the beginning of a text are of characters that `is_one` says yes to.
+fn leading(text: &str, is_one: impl Fn(char) -> bool, pulse: Pulse<'_>) -> usize {
+    let mut at = 0;
+    while at < text.len() {
+        let window = &text[at..text.floor_char_boundary(at + PULSE)];
+        if let Some(end) = window.find(|c| !is_one(c)) {
+            return at + end;
+        }
+        at += window.len();
+        pulse();
+    }
+    at
 }
 
 impl ProseCut {
