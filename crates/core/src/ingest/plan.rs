@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::chunk::{ChunkOptions, Cut, Pulse};
 use super::recipe::Recipe;
-use crate::text::is_blank;
+use crate::text;
 
 /// What of a source row is embedded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -102,7 +102,7 @@ impl RowPlan {
     /// Begins with a row. `count` counts tokens as the model does; `pulse` is called every few kilobytes.
     pub fn new(row: RowText, recipe: &Recipe<'_>, count: &dyn Fn(&str) -> usize, pulse: Pulse<'_>) -> Self {
         let title: String = row.title.as_deref().unwrap_or("").trim().chars().take(MAX_TITLE_CHARS).collect();
-        let mut parts = row.content.into_iter().flatten().filter(|t| !is_blank_throughout(t, pulse));
+        let mut parts = row.content.into_iter().flatten().filter(|t| !is_blank(t, pulse));
         let mut text = parts.next().unwrap_or_default();
         for part in parts {
             pulse();
@@ -121,7 +121,7 @@ impl RowPlan {
 
     /// The row's next chunk; `None` when there is none left. `recipe` is the same each time.
     pub fn next(&mut self, recipe: &Recipe<'_>, count: &dyn Fn(&str) -> usize, stored: &Stored) -> Option<ChunkPlan> {
-        let chunk = std::iter::from_fn(|| self.cut.next(count)).find(|chunk| !is_blank(&chunk.text))?;
+        let chunk = std::iter::from_fn(|| self.cut.next(count)).find(|chunk| !text::is_blank(&chunk.text))?;
         self.number += 1;
         let (number, title) = (self.number, &self.title);
         let embedded = if title.is_empty() { chunk.text.clone() } else { format!("{title}\n\n{}", chunk.text) };
@@ -131,13 +131,13 @@ impl RowPlan {
     }
 }
 
-/// [`is_blank`] for a long text.
-fn is_blank_throughout(text: &str, pulse: Pulse<'_>) -> bool {
+/// Whether a text has nothing to see in it; it may be long.
+fn is_blank(text: &str, pulse: Pulse<'_>) -> bool {
     const WINDOW: usize = 64 << 10;
     let mut rest = text;
     while !rest.is_empty() {
         let (window, after) = rest.split_at(rest.floor_char_boundary(WINDOW));
-        if !is_blank(window) {
+        if !text::is_blank(window) {
             return false;
         }
         pulse();
