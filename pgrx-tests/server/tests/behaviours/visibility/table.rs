@@ -80,7 +80,7 @@ impl Type {
             Type::Timestamptz => format!("timestamptz '2024-03-30 12:00:00.5+00' + {n} * interval '7 hours'"),
             Type::Numeric => format!("{n}.50"),
             Type::Bytea => format!("decode(md5('{n}'), 'hex')"),
-            Type::Bool => (n % 2 == 0).to_string(),
+            Type::Bool => n.is_multiple_of(2).to_string(),
             Type::Jsonb => literal(&format!("{{\"n\": [{n}, null, \"x\"]}}")),
             Type::TextArray => format!("ARRAY['a', NULL, '{n}']"),
         }
