@@ -133,7 +133,7 @@ impl World {
         table.chunk_keys = self.admin.column(&keys).await;
         self.do_as_admin(&search::create_function(place, &table.collection)).await;
         for role in &roles {
-            let columns = if self.random.below(4) == 0 { table.some_used(&mut self.random) } else { String::new() };
+            let columns = if self.random.below(3) == 0 { table.some_used(&mut self.random) } else { String::new() };
             if self.random.below(6) > 0 {
                 self.do_as_admin(&format!("GRANT SELECT {columns} ON {} TO {}", table.sql(), quote(role))).await;
             }
@@ -143,7 +143,7 @@ impl World {
             self.do_as_admin(&policy.create(&table)).await;
             table.policies.push(policy.name);
         }
-        if self.random.below(5) > 0 {
+        if self.random.below(3) > 0 {
             self.do_as_admin(&format!("ALTER TABLE {} ENABLE ROW LEVEL SECURITY", table.sql())).await;
         }
         self.model.tables.push(table);
