@@ -88,6 +88,10 @@ fn register() {
             pg_sys::SysCacheIdentifier::TYPEOID,
             pg_sys::SysCacheIdentifier::OPEROID,
             pg_sys::SysCacheIdentifier::NAMESPACEOID,
+            // A plan has the policies for the roles whose privileges the asker had when it was made; PostgreSQL keeps it
+            // when that changes.
+            pg_sys::SysCacheIdentifier::AUTHMEMROLEMEM,
+            pg_sys::SysCacheIdentifier::AUTHOID,
         ] {
             pg_sys::CacheRegisterSyscacheCallback(cache as c_int, Some(catalog_changed), none);
         }
@@ -102,7 +106,7 @@ unsafe extern "C-unwind" fn relation_changed(_argument: pg_sys::Datum, relation:
 }
 
 unsafe extern "C-unwind" fn catalog_changed(_argument: pg_sys::Datum, cache: c_int, hash: u32) {
-    // Operators and schemas change rarely, types with every temporary table. A hash of 0 means all.
+    // Operators, schemas and roles change rarely, types with every temporary table. A hash of 0 means all.
     let is_type = cache == pg_sys::SysCacheIdentifier::TYPEOID as c_int;
     note(if is_type && hash != 0 { Change::Type(hash) } else { Change::Everything });
 }

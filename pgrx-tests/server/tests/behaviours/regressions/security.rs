@@ -212,3 +212,32 @@ async fn a_source_that_changes_hands_leaves_its_former_owners_triggers_unrun() {
     admin.run("SELECT rag.drop_collection('bait')").await;
     assert_eq!(damage(&admin, &admin, &mallory).await, Vec::<String>::new());
 }
+
+#[tokio::test]
+async fn a_membership_that_is_given_or_taken_counts_at_the_next_search_of_the_same_session() {
+    let (db, admin) = Database::open().await;
+    make(&admin, "notes").await;
+    let (team, member) = (db.create_role("team").await, db.create_role("member").await);
+    admin
+        .run(&format!(
+            "GRANT SELECT ON notes TO {team}, {member}; ALTER TABLE notes ENABLE ROW LEVEL SECURITY;
+             CREATE POLICY of_team ON notes TO {team} USING (true); CREATE POLICY of_member ON notes TO {member} USING (id = 1)"
+        ))
+        .await;
+    current(&admin).await;
+    let session = db.connect_as(&member).await;
+    let found = "SELECT count(*) FROM rag.search('one two', 'notes')";
+    assert_eq!(session.number(found).await, 1);
+    for (change, rows) in [
+        (format!("GRANT {team} TO {member}"), 2),
+        (format!("REVOKE {team} FROM {member}"), 1),
+        (format!("GRANT {team} TO {member}"), 2),
+    ] {
+        admin.run(&change).await;
+        assert_eq!(session.number(found).await, rows, "{change}");
+    }
+    admin.run(&format!("REVOKE {team} FROM {member}")).await;
+    // Before PostgreSQL 16 it is the role that inherits, then it is the membership.
+    admin.run(&format!("ALTER ROLE {member} NOINHERIT; GRANT {team} TO {member}")).await;
+    assert_eq!(session.number(found).await, 1);
+}

@@ -19,7 +19,7 @@ const ALL: usize = 1000;
 const ROUNDING: f64 = 1e-5;
 
 /// Settings of a session that must change nothing of a result.
-const NOISE: [(&str, &str); 12] = [
+const NOISE: [(&str, &str); 11] = [
     ("DateStyle", "'German, DMY'"),
     ("IntervalStyle", "'iso_8601'"),
     ("bytea_output", "'escape'"),
@@ -30,7 +30,6 @@ const NOISE: [(&str, &str); 12] = [
     ("enable_nestloop", "off"),
     ("plan_cache_mode", "force_custom_plan"),
     ("plan_cache_mode", "force_generic_plan"),
-    ("hnsw.ef_search", "1"),
     ("hnsw.iterative_scan", "relaxed_order"),
 ];
 
