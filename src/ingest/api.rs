@@ -50,8 +50,8 @@ fn is_capturing(collection: i32) -> Result<bool, ErrorReport> {
 }
 
 #[pg_extern(sql = false)]
-fn grant_quietly(statement: &str) -> Result<(), ErrorReport> {
-    quiet_ddl::grant(statement);
+fn grant_quietly(statement: String) -> Result<(), ErrorReport> {
+    quiet_ddl::grant(&statement);
     Ok(())
 }
 

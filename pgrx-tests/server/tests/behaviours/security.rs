@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ragent_server_tests::cluster::Cluster;
-use ragent_server_tests::database::{Database, current, quote};
+use ragent_server_tests::database::{Database, current, literal, quote};
 use ragent_server_tests::provider::control::FaultKind;
 use ragent_server_tests::random::Random;
 use ragent_server_tests::session::Session;
@@ -501,7 +501,7 @@ async fn no_function_lends_rights_to_everybody() {
     let all = async |condition: &str| {
         admin.column(&format!("SELECT p.oid::regprocedure::text {OURS} AND {condition} ORDER BY 1")).await
     };
-    assert!(all("p.prosecdef").await.len() >= 5 && all(IS_TRIGGER).await.len() >= 12, "they are not found at all");
+    assert!(all("p.prosecdef").await.len() >= 3 && all(IS_TRIGGER).await.len() >= 12, "they are not found at all");
     for (condition, what) in [
         (
             format!("(p.prosecdef OR {IS_TRIGGER}) AND has_function_privilege('public', p.oid, 'EXECUTE')"),
@@ -526,11 +526,14 @@ async fn no_function_lends_rights_to_everybody() {
     let known = [
         "check_options(boolean,oid)",
         "current_scope()",
+        "drop_leftovers()",
         "in_scope(jsonb)",
         "is_capturing(integer)",
         "may_read(integer)",
+        "problem(integer)",
         "reads_all_runs()",
         "row_counts(integer)",
+        "sync_grants()",
         "wake_at_commit()",
         "worker_pids()",
     ];
@@ -727,6 +730,9 @@ async fn what_is_pending_and_failed_is_told_to_those_who_see_all_rows() {
     let status = "SELECT concat_ws(' ', rows, coalesce(pending::text, '-'), coalesce(failed::text, '-'),
         CASE WHEN lag IS NULL THEN '-' ELSE 'lag' END, hint ~ 'rag.failures') FROM rag.status";
     let hidden = db.connect_as(&hidden).await;
+    // Rows are counted by the owner's policies, which run for those who trust the owner.
+    assert_eq!(hidden.value(status).await, "- - - f");
+    hidden.run(&format!("SET rag.trusted_owners = {}", literal(&quote(&owner)))).await;
     assert_eq!(hidden.value(status).await, "3 - - - f");
     assert_eq!(db.connect_as(&open).await.value(status).await, "2000 2000 1 lag f");
     assert_eq!(admin.value(status).await, "2000 2000 1 lag f");
