@@ -9,12 +9,17 @@
 
 use super::statements;
 use crate::guc::{self, Record};
-use crate::pg::{role, xact};
+use crate::pg::role::{self, Settings};
+use crate::pg::xact;
 use crate::scope;
 use pgrx::Uuid;
 use ragent_core::agent::{Answer, Run, Step};
 use ragent_core::scope::Scope;
 use std::time::Instant;
+
+/// For how long an answer waits for a lock on the tables of runs, in milliseconds: everybody may delete from them, and so may
+/// lock them.
+const PATIENCE_MS: u64 = 2000;
 
 /// What is known of a run when it begins.
 pub struct NewRun<'a> {
@@ -58,12 +63,22 @@ impl<'a> Recorder<'a> {
             Record::Metadata => false,
             Record::Off => return (None, latency_ms),
         };
-        if xact::may_write() {
-            let scope = self.scope.to_json();
-            statements::begin(self.id, role::current(), &self.new, has_texts, scope.as_ref(), latency_ms);
-            statements::append(self.id, 0, self.steps, has_texts, scope.as_ref());
-            statements::finish(self.id, answer, has_texts, latency_ms);
+        if !xact::may_write() {
+            return (Some(self.id), latency_ms);
         }
-        (Some(self.id), latency_ms)
+        let Self { id, new, scope, steps, .. } = self;
+        let recorded = xact::attempt(move || {
+            let _patience = Settings::with_lock_timeout(PATIENCE_MS);
+            let scope = scope.to_json();
+            statements::begin(id, role::current(), &new, has_texts, scope.as_ref(), latency_ms);
+            statements::append(id, 0, steps, has_texts, scope.as_ref());
+            statements::finish(id, answer, has_texts, latency_ms);
+        });
+        // The answer is there and paid for.
+        if let Err(e) = recorded {
+            pgrx::warning!("this run is not recorded: {e}");
+            return (None, latency_ms);
+        }
+        (Some(id), latency_ms)
     }
 }

@@ -792,3 +792,18 @@ async fn waiting_tells_numbers_to_those_who_see_all_rows() {
     assert_eq!(told(&admin)[1..], ["7 rows are still to be embedded"]);
     assert_eq!(told(&hidden), ["rows are still to be embedded"]);
 }
+
+#[tokio::test]
+async fn a_lock_on_the_table_of_runs_holds_up_nobodys_answer() {
+    let (db, admin) = Database::open().await;
+    db.create_collection(&admin, "articles", &["The library opens at nine."]).await;
+    let role = db.create_role("locker").await;
+    let locker = db.connect_as(&role).await;
+    locker.run("BEGIN; LOCK TABLE rag.runs").await;
+    admin.run("SET statement_timeout = '30s'").await;
+    let answer = "SELECT (run_id IS NULL)::text || (answer <> '') FROM rag.answer('When does the library open?')";
+    assert_eq!(admin.value(answer).await, "truetrue");
+    locker.run("ROLLBACK").await;
+    let answer = "SELECT (run_id IS NULL)::text || (answer <> '') FROM rag.answer('When does the library open?')";
+    assert_eq!(admin.value(answer).await, "falsetrue");
+}
