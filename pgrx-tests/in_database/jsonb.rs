@@ -31,8 +31,8 @@ mod tests {
 
     #[pg_test]
     fn a_stored_and_compressed_value_is_read_whole() {
-        Spi::run("CREATE TABLE j AS SELECT jsonb_build_object('long', repeat('word ', 10000)) AS v").unwrap();
-        let value: Option<Jsonb> = spi::connect(|s| s.query(Snapshot::New, "SELECT v FROM j", &[]).one());
+        Spi::run("CREATE TABLE public.j AS SELECT jsonb_build_object('long', repeat('word ', 10000)) AS v").unwrap();
+        let value: Option<Jsonb> = spi::connect(|s| s.query(Snapshot::New, "SELECT v FROM public.j", &[]).one());
         assert_eq!(value.unwrap().text().len(), 50_012);
     }
 }

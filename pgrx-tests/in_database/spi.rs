@@ -24,10 +24,10 @@ mod tests {
 
     #[pg_test]
     fn a_statement_with_a_new_snapshot_sees_what_was_just_written() {
-        Spi::run("CREATE TABLE t (a int)").unwrap();
+        Spi::run("CREATE TABLE public.t (a int)").unwrap();
         let n: Option<i64> = spi::connect(|s| {
-            s.run("INSERT INTO t SELECT generate_series(1, 3)", &[]);
-            s.query(Snapshot::New, "SELECT count(*) FROM t", &[]).one()
+            s.run("INSERT INTO public.t SELECT generate_series(1, 3)", &[]);
+            s.query(Snapshot::New, "SELECT count(*) FROM public.t", &[]).one()
         });
         assert_eq!(n, Some(3));
     }

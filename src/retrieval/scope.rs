@@ -61,18 +61,31 @@ fn is_usable(c: &Rc<Collection>) -> bool {
     c.check().inspect_err(|e| registry::warn(&c.name, e)).is_ok()
 }
 
-/// Parts collections in those that are searched and those whose model the asker has not chosen: the question would go to it
-/// only because a stranger made a collection with it.
+/// Of models that only strangers' collections have, no more than this are asked: each costs a request, and may keep one waiting.
+const MOST_STRANGERS_MODELS: usize = 4;
+
+/// Parts collections in those that are searched and those whose model is one too many.
 fn without_others_models(found: Vec<(Trust, Rc<Collection>)>) -> (Vec<Rc<Collection>>, Vec<Rc<Collection>>) {
     let mut models = vec![crate::guc::embedding_model()];
     models.extend(found.iter().filter(|(t, _)| *t != Trust::Harmless).map(|(_, c)| c.generation.model.clone()));
-    let is_chosen = |trust: Trust, c: &Collection| {
+    let mut others = 0;
+    let mut is_searched = |trust: Trust, c: &Collection| {
         let model = &c.generation.model;
-        trust != Trust::Harmless || models.contains(model) || ModelName::parse(model).is_ok_and(|m| m.server == "local")
+        if trust != Trust::Harmless
+            || models.contains(model)
+            || ModelName::parse(model).is_ok_and(|m| m.server == "local")
+        {
+            return true;
+        }
+        others += 1;
+        if others <= MOST_STRANGERS_MODELS {
+            models.push(model.clone());
+        }
+        others <= MOST_STRANGERS_MODELS
     };
-    let (chosen, others): (Vec<_>, Vec<_>) = found.into_iter().partition(|(trust, c)| is_chosen(*trust, c));
+    let (searched, left_out): (Vec<_>, Vec<_>) = found.into_iter().partition(|(trust, c)| is_searched(*trust, c));
     let collections = |found: Vec<(Trust, Rc<Collection>)>| found.into_iter().map(|(_, c)| c).collect();
-    (collections(chosen), collections(others))
+    (collections(searched), collections(left_out))
 }
 
 /// So many are named of those that are left out.

@@ -108,9 +108,6 @@ async fn whoever_owns_the_database_is_trusted_and_so_is_a_table_without_code() {
     session.run("INSERT INTO plain VALUES (1, 'one plain'); GRANT SELECT ON plain TO PUBLIC; CREATE INDEX ON plain (lower(body))").await;
     session.run("SELECT rag.create_collection('plain', 'plain', '{body}', embedding_model => 'fake/embed-64')").await;
     current(&session).await;
-    // The asker has not chosen that model.
-    assert_eq!(victim.column(FOUND).await, Vec::<String>::new());
-    victim.run("SET rag.embedding_model = 'fake/embed-64'").await;
     assert_eq!(victim.column(FOUND).await, ["plain"]);
     assert_eq!(victim.column("SELECT rows FROM rag.status").await, ["1"]);
     for code in [
@@ -129,6 +126,31 @@ async fn whoever_owns_the_database_is_trusted_and_so_is_a_table_without_code() {
     assert_eq!(victim.column(FOUND).await, ["plain"]);
     admin.run(&format!("ALTER DATABASE {} OWNER TO postgres", db.name)).await;
     assert_eq!(victim.column(FOUND).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn strangers_make_nobody_ask_many_models() {
+    let (db, admin) = Database::open().await;
+    let (_, session) = make_stranger(&db, &admin).await;
+    let victim = db.connect_as(&db.create_role("victim").await).await;
+    for i in 1..=6 {
+        session
+            .run(&format!(
+                "CREATE TABLE t{i} (id int PRIMARY KEY, body text); INSERT INTO t{i} VALUES (1, 'one of {i}');
+                 GRANT SELECT ON t{i} TO PUBLIC"
+            ))
+            .await;
+        session
+            .run(&format!(
+                "SELECT rag.create_collection('t{i}', 't{i}', '{{body}}', embedding_model => 'fake/embed-{}')",
+                8 * i
+            ))
+            .await;
+    }
+    current(&session).await;
+    assert_eq!(victim.column(FOUND).await, ["t1", "t2", "t3", "t4"]);
+    victim.run("SET rag.embedding_model = 'fake/embed-48'").await;
+    assert_eq!(victim.column(FOUND).await, ["t1", "t2", "t3", "t4", "t6"]);
 }
 
 #[tokio::test]
