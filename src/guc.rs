@@ -11,7 +11,7 @@ static CHAT_MODEL: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::
 static TRUSTED_OWNERS: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static MODEL_DIR: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 
-/// `rag.worker`: whether background workers run.
+/// `rag.worker`: whether background workers work.
 pub static WORKER: GucSetting<bool> = GucSetting::<bool>::new(true);
 
 /// What is recorded of runs.
@@ -149,7 +149,7 @@ pub fn register() {
     GucRegistry::define_int_guc(
         c"rag.worker_statement_timeout",
         c"How long code of a table's owner may keep the worker in one transaction.",
-        c"Triggers, index expressions and policies of a collection's tables run there. It is cancelled then; where it survives that, the worker restarts, and the collection pauses. Comparing large tables is given more time. Takes effect on reload.",
+        c"Triggers, index expressions and policies of a collection's tables run there. It is cancelled then, and the collection pauses; where it survives that, the worker restarts. Comparing large tables is given more time. Takes effect on reload.",
         &WORKER_STATEMENT_TIMEOUT,
         100,
         3_600_000,

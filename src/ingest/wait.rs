@@ -82,7 +82,10 @@ pub fn until_current(collection: Option<&str>, timeout: Duration) -> Result<bool
             told = Instant::now();
             if counted.len() == ids.len() {
                 let rows = spi::with_latest_snapshot(|| queue::count_left(&ids, up_to));
-                pgrx::notice!("{rows} rows are still to be embedded");
+                match rows {
+                    1 => pgrx::notice!("1 row is still to be embedded"),
+                    _ => pgrx::notice!("{rows} rows are still to be embedded"),
+                }
             } else {
                 pgrx::notice!("rows are still to be embedded");
             }
@@ -106,7 +109,9 @@ fn no_worker() -> Error {
 
 fn warn_of_failures(ids: &[i32]) {
     let failed = spi::with_latest_snapshot(|| failure::count(ids));
-    if failed > 0 {
-        pgrx::warning!("{failed} rows could not be embedded, see rag.failures");
+    match failed {
+        0 => {}
+        1 => pgrx::warning!("1 row could not be embedded, see rag.failures"),
+        _ => pgrx::warning!("{failed} rows could not be embedded, see rag.failures"),
     }
 }

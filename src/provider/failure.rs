@@ -169,7 +169,7 @@ impl From<InvalidModelName> for Error {
     fn from(e: InvalidModelName) -> Self {
         Error::bad_argument(
             e.to_string(),
-            "Write it as 'server/model', for example 'local/all-MiniLM-L6-v2'; servers are those of CREATE SERVER ... FOREIGN DATA WRAPPER rag_provider.",
+            "Write it as 'server/model', for example 'local/all-MiniLM-L6-v2' to embed or 'local/extractive' to answer; servers are those of CREATE SERVER ... FOREIGN DATA WRAPPER rag_provider.",
         )
     }
 }

@@ -22,13 +22,18 @@ pub fn check(what: &str, text: &str) -> Result<()> {
 /// # Errors
 /// 54000.
 pub fn check_within(what: &str, text: &str, limit: usize) -> Result<()> {
-    let limit = limit.min(guc::max_input_bytes());
+    let most = guc::max_input_bytes();
+    let limit = limit.min(most);
     if text.len() <= limit {
         return Ok(());
     }
     Err(too_long(
         format!("{what} has {} bytes, more than {limit}", text.len()),
-        "Give a shorter text. Long texts belong into a table with a collection, which cuts them into chunks; a superuser can raise rag.max_input_bytes.",
+        if limit < most {
+            "Give a shorter text. Long texts belong in a table with a collection, which cuts them into chunks."
+        } else {
+            "Give a shorter text. Long texts belong in a table with a collection, which cuts them into chunks; a superuser can raise rag.max_input_bytes."
+        },
     ))
 }
 

@@ -46,8 +46,8 @@ pub fn facts(model: &str) -> Result<EmbeddingModelFacts> {
     Ok(EmbeddingModelFacts { dimensions: Some(encoder.dimensions()), max_tokens: Some(max_tokens) })
 }
 
-/// Counts tokens as the model does, looking for interrupts, but for text without blanks: to a WordPiece tokenizer it is one unknown token, however
-/// long it is.
+/// Counts tokens as the model does, looking for interrupts, but for text without blanks: to a WordPiece tokenizer it is one
+/// unknown token, however long it is.
 ///
 /// # Errors
 /// Those of [`embed`].

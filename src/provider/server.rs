@@ -115,7 +115,7 @@ fn file_key(server: &str, path: &str) -> Result<String> {
         std::fs::File::open(path)?.take(MAX_BYTES).read_to_string(&mut text)?;
         Ok(text)
     };
-    let text = read().map_err(|e| unreadable(server, &e.kind().to_string(), HINT))?;
+    let text = read().map_err(|e| unreadable(server, &e.to_string(), HINT))?;
     match text.lines().next().map(str::trim) {
         Some(key) if !key.is_empty() => Ok(key.to_owned()),
         _ => Err(unreadable(server, "the file is empty", HINT)),

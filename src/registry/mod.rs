@@ -36,7 +36,7 @@ pub fn readable(name: &str) -> Result<Rc<Collection>> {
         return Err(Error::denied(
             format!("permission denied for collection \"{name}\""),
             format!(
-                "GRANT SELECT ON {} TO {}; lets the role read and search its rows.",
+                "GRANT SELECT ON {} TO {}; with USAGE on its schema, that lets the role read and search its rows.",
                 found.source.name,
                 quote(&role::name(role::current()))
             ),

@@ -34,8 +34,8 @@ pub enum Query<'a> {
 /// Runs several searches at once; the results of each, best first.
 ///
 /// # Errors
-/// 22023 a query that cannot be searched for, 54000 one that is too long, 22000 a vector of another length than the named collection's, those of
-/// [`Scope::collections`] and of the models.
+/// 22023 a query that cannot be searched for, 54000 one that is too long, 22000 a vector of another length than the named
+/// collection's, those of [`Scope::collections`] and of the models.
 pub fn search(searches: &[Search<'_>]) -> Result<Vec<Vec<Found>>> {
     let collections = searches.iter().map(Search::collections).collect::<Result<Vec<_>>>()?;
     let texts = searches.iter().zip(&collections).flat_map(|(search, collections)| {

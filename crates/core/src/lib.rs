@@ -16,7 +16,8 @@
 //! | [`scope`] | which of what a role left behind it is shown, where several people share the role |
 //! | [`text`] | sentences, words and stems, shared by the above |
 //!
-//! A module uses only modules that stand below it (retrieval and ingest not each other); `scripts/check-invariants` checks this order.
+//! A module uses only modules that stand below it (retrieval and ingest not each other);
+//! `scripts/check-invariants` checks this order.
 
 pub mod agent;
 pub mod extractive;

@@ -1,8 +1,8 @@
 //! Capture triggers: their DDL, and the statements they run.
 //!
 //! Ordinary tables get statement-level triggers with transition tables: one INSERT ... SELECT a statement. They run under the
-//! writer's search_path, so every operator and function is named with its schema. Partitioned tables get row-level ones, which PostgreSQL clones to every partition, also to those attached later, so that
-//! writing to a partition directly is captured too.
+//! writer's search_path, so every operator and function is named with its schema. Partitioned tables get row-level ones, which
+//! PostgreSQL clones to every partition, also to those attached later, so that writing to a partition directly is captured too.
 
 use crate::pg::spi::{Statement, quote};
 use crate::pg::trigger::Event;

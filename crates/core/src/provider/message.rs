@@ -79,7 +79,8 @@ fn strip_tags(page: &str) -> String {
     out
 }
 
-/// One printable line of at most `max` characters: white space collapsed, control characters and bytes that are no UTF-8 shown as `?`.
+/// One printable line of at most `max` characters: white space collapsed, control characters and bytes that
+/// are no UTF-8 shown as `?`.
 pub fn printable(body: &[u8], max: usize) -> String {
     // A character has at most four bytes, and collapsing only shortens; white space beyond this is not worth reading.
     let head = &body[..body.len().min(max.saturating_mul(16))];

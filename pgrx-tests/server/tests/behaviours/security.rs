@@ -782,7 +782,7 @@ async fn waiting_tells_numbers_to_those_who_see_all_rows() {
     for session in [&admin, &hidden] {
         assert_eq!(session.value("SELECT rag.wait_until_current('articles')").await, "t");
     }
-    assert_eq!(told(&admin), ["1 rows could not be embedded, see rag.failures"]);
+    assert_eq!(told(&admin), ["1 row could not be embedded, see rag.failures"]);
     assert_eq!(told(&hidden), Vec::<String>::new());
     db.provider.break_down(FaultKind::HangBeforeHeaders);
     admin.run("INSERT INTO articles SELECT i, 't', 'text ' || i FROM generate_series(11, 17) i").await;

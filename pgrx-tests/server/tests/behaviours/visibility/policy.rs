@@ -6,8 +6,8 @@ use ragent_server_tests::random::Random;
 use super::names;
 use super::table::{TENANTS, Table};
 
-/// What policies call and read, in the schema `helpers`. `reading` is a list of documents by their first key column as text; `seats` says which
-/// tenants a role sees. `find_seat` finds its table by the caller's search_path, as careless policies do.
+/// What policies call and read, in the schema `helpers`. `reading` is a list of documents by their first key column as text; `seats`
+/// says which tenants a role sees. `find_seat` finds its table by the caller's search_path, as careless policies do.
 pub const HELPING_OBJECTS: &str = "
     CREATE SCHEMA helpers;
     GRANT USAGE ON SCHEMA helpers TO PUBLIC;
