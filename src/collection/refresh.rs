@@ -1,4 +1,4 @@
-//! `rag.refresh`: a chunk table that is gone, or was made for a former owner, is made anew.
+//! `rag.refresh`: a chunk table that is gone, has lost its policy, or was made for a former owner, is made anew.
 
 use super::chunk_table::{self, ChunkTable};
 use super::create::{NewCollection, check_snapshot};
@@ -24,7 +24,7 @@ pub fn refresh(name: &str) -> Result<()> {
     let c = registry::existing(name)?;
     registry::must_own(&c)?;
     c.check_partitions()?;
-    if c.check_owner().is_ok() && !c.vectors.table_kind.is_empty() {
+    if c.check_owner().is_ok() && !c.vectors.table_kind.is_empty() && statements::has_policy(&c) {
         c.check()?;
         statements::compare(&c);
         return Ok(());

@@ -156,9 +156,13 @@ fn http_advice(e: &HttpError) -> (FailureKind, PgSqlErrorCode, &'static str) {
     }
 }
 
-/// Takes the key out of everything a person could read.
+/// Shorter keys may be words of ours.
+const SHORTEST_UNLIKE_WORDS: usize = 8;
+
+/// Takes the key out of everything a person could read. What a provider said comes here without it; this is for what was
+/// overlooked.
 fn without_key(provider: &Provider, mut error: Error) -> Error {
-    if let Some(key) = &provider.key {
+    if let Some(key) = provider.key.as_ref().filter(|key| key.len() >= SHORTEST_UNLIKE_WORDS) {
         error.message = redact(&error.message, key);
         error.detail = error.detail.map(|d| redact(&d, key));
     }

@@ -201,6 +201,17 @@ pub fn drop(c: &Collection) {
     });
 }
 
+/// Whether the policy that shows a chunk to those who see its row is still there: it goes with a column that it names.
+pub fn has_policy(c: &Collection) -> bool {
+    const SQL: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_policy p
+        WHERE p.polrelid OPERATOR(pg_catalog.=) $1 AND p.polname OPERATOR(pg_catalog.=) 'rag_same_as_source'::pg_catalog.name)";
+    if c.vectors.is_adopted {
+        return true;
+    }
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| s.query(Snapshot::Active, SQL, &[arg(c.vectors.table)]).one().unwrap_or(false))
+}
+
 fn drop_triggers(c: &Collection) {
     let _acting = as_owner(c.source.owner);
     let settings = Settings::new();

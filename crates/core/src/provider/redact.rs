@@ -30,7 +30,8 @@ impl Redactor {
         let forms = forms(secret);
         if secret.len() < GRAM {
             redactor.short.push(secret.to_owned());
-            redactor.short.extend(forms.into_iter().filter(|form| form != secret));
+            // Forms of a very short one may be a character or none, which stand everywhere.
+            redactor.short.extend(forms.into_iter().filter(|form| form != secret && form.len() >= secret.len().max(4)));
             // Longer forms first, since shorter ones may be a part of them.
             redactor.short.sort_by_key(|form| std::cmp::Reverse(form.len()));
             return redactor;
@@ -173,6 +174,12 @@ fn base64(bytes: &[u8], url: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_of_one_character_does_not_stand_between_all_others() {
+        assert_eq!(redact("not found", "x"), "not found");
+        assert_eq!(redact("key x", "x"), "key [redacted]");
+    }
 
     const KEY: &str = "sk-proj-a/b+c=d.ABCDEF1234567890";
 
