@@ -196,6 +196,12 @@ BEGIN
         RAISE EXCEPTION 'rag_internal.follow_altered() is not for the event %', TG_EVENT
             USING ERRCODE = 'insufficient_privilege', HINT = 'Drop this event trigger.';
     END IF;
+    -- New tables are of interest only as parts of others.
+    IF TG_TAG IN ('CREATE TABLE', 'CREATE FOREIGN TABLE', 'CREATE SCHEMA')
+       AND NOT EXISTS (SELECT FROM pg_event_trigger_ddl_commands() d JOIN pg_inherits i ON i.inhrelid = d.objid
+                       WHERE d.classid = 'pg_class'::regclass) THEN
+        RETURN;
+    END IF;
     -- A table that has another owner now may get that owner's code, and keeps it when the first one gets the table back. What
     -- attaches code is among the tags below. REASSIGN OWNED fires no event trigger; this looks at all collections.
     FOR given_away IN
@@ -209,13 +215,21 @@ BEGIN
     LOOP
         UPDATE rag_internal.chunk_owner SET is_void = true WHERE chunk_table = given_away.chunk_table;
     END LOOP;
-    -- Every backend is to notice when a partition is another's than the whole.
+    -- Every backend is to notice when a partition is another's than the whole, whatever of it was altered or is attached to it.
     IF EXISTS (SELECT FROM pg_event_trigger_ddl_commands() d
-               JOIN pg_class p ON p.oid = d.objid AND p.relispartition
+               CROSS JOIN LATERAL (
+                   SELECT d.objid WHERE d.classid = 'pg_class'::regclass
+                   UNION ALL
+                   SELECT i.indrelid FROM pg_index i WHERE d.classid = 'pg_class'::regclass AND i.indexrelid = d.objid
+                   UNION ALL
+                   SELECT t.tgrelid FROM pg_trigger t WHERE d.classid = 'pg_trigger'::regclass AND t.oid = d.objid
+                   UNION ALL
+                   SELECT s.stxrelid FROM pg_statistic_ext s
+                   WHERE d.classid = 'pg_statistic_ext'::regclass AND s.oid = d.objid) AS touched (id)
+               JOIN pg_class p ON p.oid = touched.id AND p.relispartition
                CROSS JOIN LATERAL pg_partition_ancestors(p.oid) AS a (id)
                JOIN pg_class w ON w.oid = a.id AND w.relowner <> p.relowner
-               JOIN rag_internal.collection c ON c.source = a.id
-               WHERE d.classid = 'pg_class'::regclass) THEN
+               JOIN rag_internal.collection c ON c.source = a.id) THEN
         UPDATE rag_internal.collection SET id = id WHERE false;
     END IF;
     FOR altered IN
@@ -260,7 +274,8 @@ END $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.follow_altered() FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.follow_altered() IS 'Event trigger: when a source is altered (columns renamed, partitions attached), its collection follows; when it or a chunk table gets another owner, the collection waits for rag.refresh';
 CREATE EVENT TRIGGER rag_follow_altered ON ddl_command_end
-    WHEN TAG IN ('ALTER TABLE', 'CREATE TRIGGER', 'CREATE RULE', 'CREATE INDEX', 'CREATE STATISTICS')
+    WHEN TAG IN ('ALTER TABLE', 'CREATE TRIGGER', 'CREATE RULE', 'CREATE POLICY', 'ALTER POLICY', 'CREATE INDEX', 'CREATE STATISTICS',
+                 'CREATE TABLE', 'CREATE FOREIGN TABLE', 'CREATE SCHEMA')
     EXECUTE FUNCTION rag_internal.follow_altered();
 COMMENT ON EVENT TRIGGER rag_follow_altered IS 'pg_ragent: when a source is altered, its collection follows';
 
