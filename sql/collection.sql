@@ -57,54 +57,50 @@ COMMENT ON FUNCTION refresh(text) IS
 CREATE FUNCTION rag_internal.grants_to_sync(only_collection integer DEFAULT NULL)
     RETURNS TABLE (collection text, owner oid, statement text)
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    c record;
-    grantees text;
-    readers oid[];
-    chunks record;
 BEGIN
-    FOR c IN
-        SELECT r.* FROM rag_internal.collection r
-        WHERE (only_collection IS NULL OR r.id = only_collection) AND EXISTS (SELECT FROM pg_class s WHERE s.oid = r.source)
-    LOOP
-        -- Who was granted SELECT on the source, or on each of its key and content columns; 0 is PUBLIC. Not the owner, and of
-        -- those who hold SELECT only those who have it from the owner: what GRANT and REVOKE here leave as it is would be tried
-        -- again and again, since they fire the event trigger that leads here.
-        readers := ARRAY(
-            SELECT a.grantee FROM pg_class r, aclexplode(r.relacl) a
-            WHERE r.oid = c.source AND a.privilege_type = 'SELECT' AND a.grantee <> r.relowner
-            UNION
-            SELECT a.grantee FROM pg_attribute col JOIN pg_class r ON r.oid = col.attrelid, aclexplode(col.attacl) a
-            WHERE col.attrelid = c.source AND NOT col.attisdropped AND a.privilege_type = 'SELECT'
-              AND a.grantee <> r.relowner AND col.attname = ANY (c.key_columns || c.content_columns)
-            GROUP BY a.grantee
-            HAVING count(DISTINCT col.attname) = (SELECT count(DISTINCT u) FROM unnest(c.key_columns || c.content_columns) u));
-        -- Only tables that still belong to the owner they were made for: others wait for rag.refresh.
-        FOR chunks IN
-            SELECT r.relowner, r.oid::regclass AS name, ARRAY(
-                SELECT DISTINCT a.grantee FROM aclexplode(r.relacl) a
-                WHERE a.privilege_type = 'SELECT' AND a.grantee <> r.relowner AND a.grantor = r.relowner) AS holders
-            FROM rag_internal.generation g JOIN pg_class r ON r.oid = g.chunk_table
-            JOIN rag_internal.chunk_owner o ON o.chunk_table = g.chunk_table AND o.owner = r.relowner
-            WHERE g.collection = c.id AND NOT g.is_adopted
-        LOOP
-            collection := c.name;
-            owner := chunks.relowner;
-            -- One statement for all grantees: each fires the event trigger, so that one for each would go deep into the stack.
-            SELECT string_agg(CASE WHEN u = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(u)) END, ', ') INTO grantees
-            FROM unnest(readers) u WHERE u <> ALL (chunks.holders) AND u <> owner;
-            IF grantees IS NOT NULL THEN
-                statement := format('GRANT SELECT ON %s TO %s', chunks.name, grantees);
-                RETURN NEXT;
-            END IF;
-            SELECT string_agg(CASE WHEN u = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(u)) END, ', ') INTO grantees
-            FROM unnest(chunks.holders) u WHERE u <> ALL (readers);
-            IF grantees IS NOT NULL THEN
-                statement := format('REVOKE SELECT ON %s FROM %s CASCADE', chunks.name, grantees);
-                RETURN NEXT;
-            END IF;
-        END LOOP;
-    END LOOP;
+    -- One query for all of them: it runs after each GRANT in the database, on whatever that was.
+    RETURN QUERY
+    -- Only tables that still belong to the owner they were made for: others wait for rag.refresh.
+    WITH served AS MATERIALIZED (
+        SELECT c.id, c.name, c.source, c.key_columns || c.content_columns AS columns, s.relowner AS source_owner, s.relacl AS source_acl,
+               t.oid AS chunks, t.relowner AS chunks_owner, t.relacl AS chunks_acl
+        FROM rag_internal.collection c
+        JOIN pg_class s ON s.oid = c.source
+        JOIN rag_internal.generation g ON g.collection = c.id AND NOT g.is_adopted
+        JOIN pg_class t ON t.oid = g.chunk_table
+        JOIN rag_internal.chunk_owner o ON o.chunk_table = g.chunk_table AND o.owner = t.relowner
+        WHERE only_collection IS NULL OR c.id = only_collection),
+    -- Who was granted SELECT on the source, or on each of its key and content columns; 0 is PUBLIC. Not the owner, and of
+    -- those who hold SELECT only those who have it from the owner: what GRANT and REVOKE here leave as it is would be tried
+    -- again and again, since they fire the event trigger that leads here.
+    readers AS (
+        SELECT v.chunks, a.grantee, true AS is_reader FROM served v CROSS JOIN LATERAL aclexplode(v.source_acl) a
+        WHERE a.privilege_type = 'SELECT' AND a.grantee <> v.source_owner
+        UNION
+        SELECT v.chunks, a.grantee, true
+        FROM served v
+        JOIN pg_attribute col ON col.attrelid = v.source AND NOT col.attisdropped AND col.attname = ANY (v.columns)
+        CROSS JOIN LATERAL aclexplode(col.attacl) a
+        WHERE col.attacl IS NOT NULL AND a.privilege_type = 'SELECT' AND a.grantee <> v.source_owner
+        GROUP BY v.chunks, v.columns, a.grantee
+        HAVING count(DISTINCT col.attname) = (SELECT count(DISTINCT u) FROM unnest(v.columns) u)),
+    holders AS (
+        SELECT DISTINCT v.chunks, a.grantee, true AS is_holder FROM served v CROSS JOIN LATERAL aclexplode(v.chunks_acl) a
+        WHERE a.privilege_type = 'SELECT' AND a.grantee <> v.chunks_owner AND a.grantor = v.chunks_owner),
+    -- One statement for all grantees: each fires the event trigger, so that one for each would go deep into the stack.
+    changes AS (
+        SELECT chunks, h.is_holder IS NULL AS is_new,
+               string_agg(CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END, ', '
+                          ORDER BY grantee) AS grantees
+        FROM readers r FULL JOIN holders h USING (chunks, grantee)
+        WHERE (r.is_reader IS NULL OR h.is_holder IS NULL)
+          AND NOT EXISTS (SELECT FROM pg_class t WHERE t.oid = chunks AND t.relowner = grantee)
+        GROUP BY chunks, h.is_holder IS NULL)
+    SELECT v.name, v.chunks_owner,
+           format(CASE WHEN x.is_new THEN 'GRANT SELECT ON %s TO %s' ELSE 'REVOKE SELECT ON %s FROM %s CASCADE' END,
+                  v.chunks::regclass, x.grantees)
+    FROM served v JOIN changes x ON x.chunks = v.chunks
+    ORDER BY v.id, v.chunks, x.is_new DESC;
 END $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.grants_to_sync(integer) FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.grants_to_sync(integer) IS
@@ -115,14 +111,18 @@ CREATE FUNCTION rag_internal.forget_dropped_tables() RETURNS TABLE (owner oid, s
 DECLARE
     gone record;
 BEGIN
-    -- The tables of a collection: its source, and the chunk tables of its generations.
+    -- The tables of a collection: its source, and the chunk tables of its generations. Each is found by its index, however many
+    -- collections there are.
     FOR gone IN
-        SELECT DISTINCT c.id, c.source
-        FROM pg_event_trigger_dropped_objects() d
-        JOIN rag_internal.collection c
-          ON d.objid = c.source
-          OR EXISTS (SELECT FROM rag_internal.generation g WHERE g.collection = c.id AND g.chunk_table = d.objid)
-        WHERE d.classid = 'pg_class'::regclass AND d.objsubid = 0
+        WITH dropped AS MATERIALIZED (
+            SELECT d.objid FROM pg_event_trigger_dropped_objects() d
+            WHERE d.classid = 'pg_class'::regclass AND d.objsubid = 0)
+        SELECT c.id, c.source FROM dropped d JOIN rag_internal.collection c ON c.source = d.objid
+        UNION
+        SELECT c.id, c.source
+        FROM dropped d
+        JOIN rag_internal.generation g ON g.chunk_table = d.objid
+        JOIN rag_internal.collection c ON c.id = g.collection
     LOOP
         DELETE FROM rag_internal.collection WHERE id = gone.id;
         DELETE FROM rag_internal.queue WHERE collection = gone.id;
@@ -139,12 +139,14 @@ BEGIN
             FROM pg_trigger t JOIN pg_class r ON r.oid = t.tgrelid
             WHERE t.tgrelid = gone.source AND t.tgname ~ format('^rag_capture_%s_', gone.id) AND t.tgparentid = 0;
     END LOOP;
-    -- A partition that goes takes rows of its parent's collection along.
+    -- A partition that goes takes rows of its parent's collection along, and its copies of the parent's capture triggers.
     IF EXISTS (SELECT FROM pg_event_trigger_dropped_objects() d
-               WHERE d.object_type = 'table' AND NOT d.is_temporary) THEN
+               WHERE d.object_type = 'trigger' AND d.address_names[3] ~ '^rag_capture_[0-9]+_') THEN
         INSERT INTO rag_internal.queue (collection, key)
         SELECT c.id, NULL FROM rag_internal.collection c
-        JOIN pg_class r ON r.oid = c.source AND r.relkind = 'p';
+        JOIN pg_class r ON r.oid = c.source AND r.relkind = 'p'
+        WHERE c.id::text IN (SELECT substring(d.address_names[3] FROM '^rag_capture_([0-9]+)_')
+                             FROM pg_event_trigger_dropped_objects() d WHERE d.object_type = 'trigger');
     END IF;
 END $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.forget_dropped_tables() FROM PUBLIC;
@@ -194,6 +196,12 @@ BEGIN
         RAISE EXCEPTION 'rag_internal.follow_altered() is not for the event %', TG_EVENT
             USING ERRCODE = 'insufficient_privilege', HINT = 'Drop this event trigger.';
     END IF;
+    -- New tables are of interest only as parts of others.
+    IF TG_TAG IN ('CREATE TABLE', 'CREATE FOREIGN TABLE', 'CREATE SCHEMA')
+       AND NOT EXISTS (SELECT FROM pg_event_trigger_ddl_commands() d JOIN pg_inherits i ON i.inhrelid = d.objid
+                       WHERE d.classid = 'pg_class'::regclass) THEN
+        RETURN;
+    END IF;
     -- A table that has another owner now may get that owner's code, and keeps it when the first one gets the table back. What
     -- attaches code is among the tags below. REASSIGN OWNED fires no event trigger; this looks at all collections.
     FOR given_away IN
@@ -207,21 +215,29 @@ BEGIN
     LOOP
         UPDATE rag_internal.chunk_owner SET is_void = true WHERE chunk_table = given_away.chunk_table;
     END LOOP;
-    -- Every backend is to notice when a partition is another's than the whole.
+    -- Every backend is to notice when a partition is another's than the whole, whatever of it was altered or is attached to it.
     IF EXISTS (SELECT FROM pg_event_trigger_ddl_commands() d
-               JOIN pg_class p ON p.oid = d.objid AND p.relispartition
+               CROSS JOIN LATERAL (
+                   SELECT d.objid WHERE d.classid = 'pg_class'::regclass
+                   UNION ALL
+                   SELECT i.indrelid FROM pg_index i WHERE d.classid = 'pg_class'::regclass AND i.indexrelid = d.objid
+                   UNION ALL
+                   SELECT t.tgrelid FROM pg_trigger t WHERE d.classid = 'pg_trigger'::regclass AND t.oid = d.objid
+                   UNION ALL
+                   SELECT s.stxrelid FROM pg_statistic_ext s
+                   WHERE d.classid = 'pg_statistic_ext'::regclass AND s.oid = d.objid) AS touched (id)
+               JOIN pg_class p ON p.oid = touched.id AND p.relispartition
                CROSS JOIN LATERAL pg_partition_ancestors(p.oid) AS a (id)
                JOIN pg_class w ON w.oid = a.id AND w.relowner <> p.relowner
-               JOIN rag_internal.collection c ON c.source = a.id
-               WHERE d.classid = 'pg_class'::regclass) THEN
+               JOIN rag_internal.collection c ON c.source = a.id) THEN
         UPDATE rag_internal.collection SET id = id WHERE false;
     END IF;
     FOR altered IN
         SELECT DISTINCT c.id, c.source, r.relkind
         FROM pg_event_trigger_ddl_commands() d
-        JOIN rag_internal.collection c
-          ON c.source = d.objid
-          OR EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = c.source AND i.inhparent = d.objid)
+        CROSS JOIN LATERAL (
+            SELECT d.objid UNION SELECT i.inhrelid FROM pg_inherits i WHERE i.inhparent = d.objid) AS affected (id)
+        JOIN rag_internal.collection c ON c.source = affected.id
         JOIN pg_class r ON r.oid = c.source
         WHERE d.classid = 'pg_class'::regclass
     LOOP
@@ -258,7 +274,8 @@ END $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.follow_altered() FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.follow_altered() IS 'Event trigger: when a source is altered (columns renamed, partitions attached), its collection follows; when it or a chunk table gets another owner, the collection waits for rag.refresh';
 CREATE EVENT TRIGGER rag_follow_altered ON ddl_command_end
-    WHEN TAG IN ('ALTER TABLE', 'CREATE TRIGGER', 'CREATE RULE', 'CREATE INDEX', 'CREATE STATISTICS')
+    WHEN TAG IN ('ALTER TABLE', 'CREATE TRIGGER', 'CREATE RULE', 'CREATE POLICY', 'ALTER POLICY', 'CREATE INDEX', 'CREATE STATISTICS',
+                 'CREATE TABLE', 'CREATE FOREIGN TABLE', 'CREATE SCHEMA')
     EXECUTE FUNCTION rag_internal.follow_altered();
 COMMENT ON EVENT TRIGGER rag_follow_altered IS 'pg_ragent: when a source is altered, its collection follows';
 

@@ -171,7 +171,7 @@ END $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.grant_capture_before() FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.grant_capture_before() IS 'Event trigger: lets owners of partitioned sources add partitions';
 CREATE EVENT TRIGGER rag_grant_capture ON ddl_command_start
-    WHEN TAG IN ('CREATE TABLE', 'ALTER TABLE') EXECUTE FUNCTION rag_internal.grant_capture_before();
+    WHEN TAG IN ('CREATE TABLE', 'CREATE FOREIGN TABLE', 'CREATE SCHEMA', 'ALTER TABLE') EXECUTE FUNCTION rag_internal.grant_capture_before();
 COMMENT ON EVENT TRIGGER rag_grant_capture IS 'pg_ragent: lets owners of partitioned sources add partitions';
 
 CREATE FUNCTION rag_internal.revoke_capture() RETURNS trigger

@@ -142,8 +142,9 @@ CREATE TRIGGER registry_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON 
 ALTER TABLE rag_internal.chunk_owner ENABLE ALWAYS TRIGGER registry_changed;
 COMMENT ON TRIGGER registry_changed ON rag_internal.chunk_owner IS 'Makes every backend read collections anew';
 
--- These stand without a search_path of their own, with every name qualified, so that PostgreSQL makes them part of the query
--- that calls them: facts are read by one plan, kept like any other.
+-- These stand without a search_path of their own, with every name qualified. Those in SQL PostgreSQL makes part of the query that
+-- calls them. It cannot where a value is the result of a subquery, and would plan that anew at each call; so those are in
+-- PL/pgSQL, which keeps its plans.
 
 CREATE FUNCTION rag_internal.used_columns(registered rag_internal.collection) RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
@@ -193,43 +194,47 @@ COMMENT ON FUNCTION rag_internal.primary_key(oid) IS
 'The columns of a table''s primary key, with their types and the equality operator of its index, as OPERATOR(schema.=)';
 
 CREATE FUNCTION rag_internal.shares_rows(relation oid) RETURNS boolean
-    LANGUAGE sql STABLE PARALLEL SAFE AS $$
-    SELECT EXISTS (SELECT FROM pg_catalog.pg_class r WHERE r.oid OPERATOR(pg_catalog.=) relation AND r.relispartition)
+    LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM pg_catalog.pg_class r WHERE r.oid OPERATOR(pg_catalog.=) relation AND r.relispartition)
         OR EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhrelid OPERATOR(pg_catalog.=) relation)
         OR EXISTS (SELECT FROM pg_catalog.pg_inherits i
                    JOIN pg_catalog.pg_class r ON r.oid OPERATOR(pg_catalog.=) i.inhparent
                    WHERE i.inhparent OPERATOR(pg_catalog.=) relation
-                     AND r.relkind OPERATOR(pg_catalog.=) 'r'::pg_catalog."char")
-$$;
+                     AND r.relkind OPERATOR(pg_catalog.=) 'r'::pg_catalog."char");
+END $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.shares_rows(oid) FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.shares_rows(oid) IS
 'Whether rows of a table can come and go through another one: it is a partition, or has parents or children by inheritance';
 
 CREATE FUNCTION rag_internal.strange_partition(relation oid) RETURNS text
-    LANGUAGE sql STABLE PARALLEL SAFE AS $$
-    WITH RECURSIVE part (id) AS (
-        SELECT i.inhrelid FROM pg_catalog.pg_inherits i WHERE i.inhparent OPERATOR(pg_catalog.=) relation
-        UNION ALL
-        SELECT i.inhrelid FROM part JOIN pg_catalog.pg_inherits i ON i.inhparent OPERATOR(pg_catalog.=) part.id)
-    SELECT pg_catalog.format('%I.%I', n.nspname, p.relname)
-    FROM part
-    JOIN pg_catalog.pg_class p ON p.oid OPERATOR(pg_catalog.=) part.id
-    JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) p.relnamespace
-    JOIN pg_catalog.pg_class r ON r.oid OPERATOR(pg_catalog.=) relation
-    WHERE r.relkind OPERATOR(pg_catalog.=) 'p'::pg_catalog."char" AND p.relowner OPERATOR(pg_catalog.<>) r.relowner
-      AND NOT EXISTS (SELECT FROM pg_catalog.pg_roles o WHERE o.oid OPERATOR(pg_catalog.=) p.relowner AND o.rolsuper)
-    ORDER BY p.oid LIMIT 1
-$$;
+    LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN (
+        WITH RECURSIVE part (id) AS (
+            SELECT i.inhrelid FROM pg_catalog.pg_inherits i WHERE i.inhparent OPERATOR(pg_catalog.=) relation
+            UNION ALL
+            SELECT i.inhrelid FROM part JOIN pg_catalog.pg_inherits i ON i.inhparent OPERATOR(pg_catalog.=) part.id)
+        SELECT pg_catalog.format('%I.%I', n.nspname, p.relname)
+        FROM part
+        JOIN pg_catalog.pg_class p ON p.oid OPERATOR(pg_catalog.=) part.id
+        JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) p.relnamespace
+        JOIN pg_catalog.pg_class r ON r.oid OPERATOR(pg_catalog.=) relation
+        WHERE r.relkind OPERATOR(pg_catalog.=) 'p'::pg_catalog."char" AND p.relowner OPERATOR(pg_catalog.<>) r.relowner
+          AND NOT EXISTS (SELECT FROM pg_catalog.pg_roles o WHERE o.oid OPERATOR(pg_catalog.=) p.relowner AND o.rolsuper)
+        ORDER BY p.oid LIMIT 1);
+END $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.strange_partition(oid) FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.strange_partition(oid) IS
 'A partition of a partitioned table that belongs to another role than the table, and not to a superuser: code of that role would run when the table is read. NULL: there is none';
 
 CREATE FUNCTION rag_internal.reading_runs_no_code(relation oid) RETURNS boolean
-    LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
+BEGIN
     -- The planner may evaluate constant parts of expressions in indexes, statistics, checks and generated columns. What such
     -- an expression uses that is not PostgreSQL's own, it depends on. Partitions are not looked into: they can be altered
     -- without the table that they belong to.
-    SELECT EXISTS (SELECT FROM pg_catalog.pg_class r
+    RETURN EXISTS (SELECT FROM pg_catalog.pg_class r
                    WHERE r.oid OPERATOR(pg_catalog.=) relation AND r.relkind OPERATOR(pg_catalog.=) 'r'::pg_catalog."char"
                      AND NOT r.relhasrules AND NOT r.relhassubclass)
        AND NOT EXISTS (
@@ -258,8 +263,8 @@ CREATE FUNCTION rag_internal.reading_runs_no_code(relation oid) RETURNS boolean
                      'pg_catalog.pg_operator'::pg_catalog.regclass::pg_catalog.oid,
                      'pg_catalog.pg_type'::pg_catalog.regclass::pg_catalog.oid])
              -- The first OID that PostgreSQL gives to what people create.
-             AND d.refobjid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid)
-$$;
+             AND d.refobjid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid);
+END $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.reading_runs_no_code(oid) FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.reading_runs_no_code(oid) IS
 'Whether reading a table runs no code but PostgreSQL''s own: no rules, and no functions, operators or types of others in expressions of indexes, statistics, checks and generated columns';

@@ -156,8 +156,12 @@ impl Ingest {
             Ok(Claim::Rows(entries)) if entries.is_empty() => return false,
             Ok(Claim::Rows(entries)) => entries,
             Ok(Claim::Comparison(entries)) => return self.compare(collection, &entries),
-            // Another worker is claiming for longer than usual: it goes on with the collection.
-            Err(e) if e.code == PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE => return false,
+            // Another worker is claiming for longer than usual and goes on with the collection, or its owner's rag.refresh is not
+            // committed. Nothing is wrong with it; but others must not pay for waiting again at each turn.
+            Err(e) if e.code == PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE => {
+                self.schedule.block(collection, Instant::now());
+                return false;
+            }
             Err(e) => {
                 self.block(collection, &e);
                 return false;

@@ -3,8 +3,9 @@
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, pg_guard, pg_sys};
 use std::ffi::{CStr, CString, c_char, c_void};
 
-/// Defines a setting that holds a list of names, written as identifiers are: `app_owner, "Reports"`. A list that cannot be
-/// read as one is refused when it is set.
+/// Defines a setting that holds a list of names: `app_owner, Reports`. They are taken as they stand, since `SET ... = "Reports"` comes
+/// without its quotes, and `reports` is another name; quotes are needed around blanks and commas. A list that cannot be read as
+/// one is refused when it is set.
 pub fn define_names(
     name: &'static CStr,
     short_description: &'static CStr,
@@ -34,7 +35,7 @@ pub fn names(list: &str) -> Option<Vec<String>> {
     // SAFETY: the copy is PostgreSQL's to cut up; what it gives are pointers into it, copied at once.
     unsafe {
         let mut found: *mut pg_sys::List = std::ptr::null_mut();
-        let is_list = pg_sys::SplitIdentifierString(pg_sys::pstrdup(list.as_ptr()), b',' as c_char, &mut found);
+        let is_list = pg_sys::SplitGUCList(pg_sys::pstrdup(list.as_ptr()), b',' as c_char, &mut found);
         let names = pgrx::PgList::<c_char>::from_pg(found);
         is_list.then(|| names.iter_ptr().map(|name| CStr::from_ptr(name).to_string_lossy().into_owned()).collect())
     }
@@ -57,7 +58,7 @@ unsafe extern "C-unwind" fn check_names(
         if !is_list {
             pg_sys::GUC_check_errdetail_string = c"It is not a list of names.".as_ptr().cast_mut();
             pg_sys::GUC_check_errhint_string =
-                c"Separate names by commas, and put double quotes around those that are not lower-case words."
+                c"Separate names by commas, and put double quotes around those that are no single words, within the single quotes of a string."
                     .as_ptr()
                     .cast_mut();
         }

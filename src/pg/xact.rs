@@ -159,6 +159,11 @@ pub fn commit_without_flush() {
     super::role::set_for_transaction("synchronous_commit", "off");
 }
 
+/// Takes [`commit_without_flush`] back: what this transaction does is there after a crash of the server.
+pub fn commit_with_flush() {
+    super::role::set_for_transaction("synchronous_commit", "local");
+}
+
 /// Runs `f`, which needs no transaction, and gives back what it panicked with, if it did.
 pub fn catching<R>(f: impl FnOnce() -> R) -> Result<R, Error> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).map_err(describe)

@@ -26,13 +26,15 @@ thread_local! {
 /// The collection of that number.
 pub fn by_id(id: i32) -> Option<Rc<Collection>> {
     refresh();
-    kept(|c| c.id == id).or_else(|| read(|| statements::by_id(id)))
+    let kept = CACHE.with(|cache| cache.borrow().collections.get(&id).cloned());
+    kept.or_else(|| read(|| statements::by_id(id)))
 }
 
 /// The collection of that name.
 pub fn by_name(name: &str) -> Option<Rc<Collection>> {
     refresh();
-    kept(|c| c.name == name).or_else(|| read(|| statements::by_name(name)))
+    let kept = CACHE.with(|cache| cache.borrow().collections.values().find(|c| c.name == name).cloned());
+    kept.or_else(|| read(|| statements::by_name(name)))
 }
 
 /// All collections, by name.
@@ -48,10 +50,6 @@ pub fn all() -> Vec<Rc<Collection>> {
         ids
     });
     ids.into_iter().filter_map(by_id).collect()
-}
-
-fn kept(wanted: impl Fn(&Collection) -> bool) -> Option<Rc<Collection>> {
-    CACHE.with(|cache| cache.borrow().collections.values().find(|c| wanted(c)).cloned())
 }
 
 /// Reads a collection, and keeps it if it can be used and nothing changed meanwhile. One that cannot be used is read anew

@@ -48,10 +48,12 @@ pub enum Claim {
 pub fn claim(collection: i32, limit: usize, without: &[i64]) -> Claim {
     xact::commit_without_flush();
     Lock::claims(collection).hold();
-    over_queue(|s| {
+    let mut has_unfolded = false;
+    let claimed = over_queue(|s| {
         let suspects = limit == 1;
         let mut entries = claim_rows(s, collection, limit, suspects, without);
         while entries.len() < limit && unfold(s, collection) {
+            has_unfolded = true;
             entries.extend(claim_rows(s, collection, limit - entries.len(), suspects, without));
         }
         if entries.is_empty() && !suspects {
@@ -63,7 +65,12 @@ pub fn claim(collection: i32, limit: usize, without: &[i64]) -> Claim {
         }
         let comparison = claim_comparison(s, collection);
         if comparison.is_empty() { Claim::Rows(entries) } else { Claim::Comparison(comparison) }
-    })
+    });
+    if has_unfolded {
+        // The worker may die of one of these at once. Whoever comes next can blame it only if it is there.
+        xact::commit_with_flush();
+    }
+    claimed
 }
 
 /// Of an entry of collection $1: it was queued before the first comparison, and none is under way.

@@ -240,6 +240,37 @@ async fn a_row_that_kills_the_worker_is_parked_and_those_beside_it_are_embedded(
     assert_eq!(session.number("SELECT count(*) FROM rag.failures").await, 0);
 }
 
+/// A statement of many rows is one entry until a worker takes it apart, which a crash right after must not undo.
+#[tokio::test]
+async fn the_first_of_many_rows_of_one_statement_kills_the_worker_no_more_than_others_do() {
+    let cluster = Cluster::builder().start().await;
+    let db = Database::in_cluster(&cluster).await;
+    let session = db.connect().await;
+    make(&session, "many", "fake/embed-8").await;
+    session
+        .run(
+            "CREATE FUNCTION dies() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                 IF NEW.content ~ 'deadly' THEN COPY (SELECT 1) TO PROGRAM 'kill -9 $PPID'; END IF;
+                 RETURN NEW;
+             END $$;
+             CREATE TRIGGER dies BEFORE INSERT ON many_chunks FOR EACH ROW EXECUTE FUNCTION dies()",
+        )
+        .await;
+    let _ = session.try_rows("INSERT INTO many SELECT i, CASE i WHEN 1 THEN 'deadly' ELSE 'note ' || i END FROM generate_series(1, 60) i").await;
+    wait_for("the deadly row to be parked", PATIENCE * 3, || async {
+        let session = Session::open(&cluster.connection(&db.name, SUPERUSER)).await.ok()?;
+        let rows = session.try_rows("SELECT count(*) FROM rag.failures").await.ok()?;
+        (rows[0][0].as_deref() == Some("1")).then_some(())
+    })
+    .await;
+    let session = recovered(&cluster, &db.name).await;
+    is_soon_current(&session, "many").await;
+    assert_eq!(session.number("SELECT count(*) FROM many_chunks").await, 59);
+    // Among others once, and then alone twice.
+    let crashes = cluster.log().matches("was terminated by signal 9").count();
+    assert_eq!(crashes, 3);
+}
+
 #[tokio::test]
 async fn a_worker_that_is_asked_to_end_blames_no_row() {
     let cluster = Cluster::builder().start().await;

@@ -320,6 +320,43 @@ async fn make_trap(session: &Session, owner: &str) {
         .await;
 }
 
+/// REASSIGN OWNED fires no event trigger, so what changes hands by it, there and back, is seen only by what is done meanwhile.
+#[tokio::test]
+async fn what_is_attached_to_a_table_while_it_is_anothers_is_noticed() {
+    let (db, admin) = Database::open().await;
+    let (owner, other) = (db.create_role("owner").await, db.create_role("other").await);
+    let (owner, other) = (quote(&owner), quote(&other));
+    admin.run(&format!("GRANT ALL ON SCHEMA public TO {owner}, {other}")).await;
+    let attached = [
+        "CREATE INDEX ON notes (length(body))",
+        "CREATE POLICY later ON notes USING (true)",
+        "ALTER POLICY first ON notes USING (id > 0)",
+        "CREATE TABLE part PARTITION OF notes FOR VALUES IN (1)",
+        "CREATE SCHEMA more CREATE TABLE part PARTITION OF public.notes DEFAULT",
+    ];
+    admin.run(&format!("GRANT CREATE ON DATABASE {} TO {other}", quote(&db.name))).await;
+    for attach in attached {
+        admin
+            .run(&format!(
+                "CREATE TABLE notes (id int, part int, body text, PRIMARY KEY (id, part)) PARTITION BY LIST (part);
+                 CREATE POLICY first ON notes USING (true);
+                 ALTER TABLE notes OWNER TO {owner}"
+            ))
+            .await;
+        admin.run("SELECT rag.create_collection('notes', 'notes', '{body}', embedding_model => 'fake/embed-64')").await;
+        admin.run(&format!("REASSIGN OWNED BY {owner} TO {other}; REASSIGN OWNED BY {other} TO {owner}")).await;
+        admin.run("SELECT * FROM rag.search('x', 'notes')").await;
+        admin
+            .run(&format!(
+                "REASSIGN OWNED BY {owner} TO {other}; SET ROLE {other}; {attach}; RESET ROLE;
+                 REASSIGN OWNED BY {other} TO {owner}"
+            ))
+            .await;
+        admin.refusal("SELECT * FROM rag.search('x', 'notes')", "55000").await;
+        admin.run("DROP TABLE notes").await;
+    }
+}
+
 #[tokio::test]
 async fn a_collection_that_changes_hands_waits_for_its_new_owner() {
     let (db, admin) = Database::open().await;

@@ -122,6 +122,36 @@ async fn a_source_that_goes_with_its_type_ends_its_collection() {
 }
 
 #[tokio::test]
+async fn a_collection_is_compared_when_a_partition_of_it_is_dropped_and_not_when_another_table_is() {
+    let cluster = Cluster::builder().start().await;
+    let db = Database::in_cluster(&cluster).await;
+    let session = db.connect().await;
+    for table in ["notes", "others"] {
+        session
+            .run(&format!(
+                "CREATE TABLE {table} (id int, part int, body text, PRIMARY KEY (id, part)) PARTITION BY LIST (part);
+                 CREATE TABLE {table}_1 PARTITION OF {table} FOR VALUES IN (1);
+                 CREATE TABLE {table}_2 PARTITION OF {table} FOR VALUES IN (2) PARTITION BY LIST (id);
+                 CREATE TABLE {table}_3 PARTITION OF {table}_2 DEFAULT"
+            ))
+            .await;
+        collect(&session, table).await;
+    }
+    current(&session).await;
+    set_worker(&session, "off").await;
+    const COMPARED: &str =
+        "SELECT DISTINCT c.name FROM rag_internal.queue q JOIN rag_internal.collection c ON c.id = q.collection
+        WHERE q.key IS NULL AND q.keys IS NULL";
+    session.run("CREATE TABLE plain (id int PRIMARY KEY); DROP TABLE plain").await;
+    assert_eq!(session.column(COMPARED).await, Vec::<String>::new());
+    for drop in ["DROP TABLE notes_1", "DROP TABLE notes_3", "DROP TABLE notes_2"] {
+        session.run(drop).await;
+        assert_eq!(session.column(COMPARED).await, ["notes"], "{drop}");
+        session.run("DELETE FROM rag_internal.queue").await;
+    }
+}
+
+#[tokio::test]
 async fn a_collection_whose_source_is_missing_hurts_nobody_and_can_be_dropped() {
     let (_db, session) = Database::open().await;
     make(&session, "others").await;
