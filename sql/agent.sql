@@ -179,7 +179,7 @@ CREATE FUNCTION answer(question text, collection text DEFAULT NULL, chat_model t
     LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 1
     AS 'MODULE_PATHNAME', 'answer_wrapper';
 COMMENT ON FUNCTION answer(text, text, text) IS
-'Answers a question from the collections the current role may read: the model decides whether to search, and what it cites is verified. With everything known about the run; run_id is NULL where rag.record is off';
+'Answers a question from the collections the current role may read: the model decides whether to search, and what it cites is verified. With everything known about the run; run_id is NULL where the run is not recorded';
 
 CREATE FUNCTION ask(question text, collection text DEFAULT NULL, chat_model text DEFAULT NULL) RETURNS text
     LANGUAGE c VOLATILE PARALLEL UNSAFE

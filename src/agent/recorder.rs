@@ -54,8 +54,8 @@ impl<'a> Recorder<'a> {
         self.steps.extend(run.take_steps());
     }
 
-    /// Records who asked what, the steps, and how the run ended. Its identifier, unless runs are not recorded at all, and the
-    /// milliseconds it took.
+    /// Records who asked what, the steps, and how the run ended. Its identifier, unless it is not recorded, and the milliseconds it
+    /// took.
     pub fn finish(self, answer: &Answer) -> (Option<Uuid>, f64) {
         let latency_ms = self.started.elapsed().as_secs_f64() * 1000.0;
         let has_texts = match self.record {
@@ -64,7 +64,7 @@ impl<'a> Recorder<'a> {
             Record::Off => return (None, latency_ms),
         };
         if !xact::may_write() {
-            return (Some(self.id), latency_ms);
+            return (None, latency_ms);
         }
         let Self { id, new, scope, steps, .. } = self;
         let recorded = xact::attempt(move || {

@@ -88,7 +88,12 @@ pub fn chat(provider: &Provider, wire: &dyn HttpWire, model: &str, chat: &ChatRe
     loop {
         deadline::check()?;
         let result = http::post(request(provider, wire, offered.request(&provider.settings, model, &chat)));
-        match read(provider, wire, result, |body| offered.reply(body)) {
+        // A provider, or something before it, may say the key in a reply like any other.
+        let reply = |body: &[u8]| match without_whole_key(provider, body) {
+            Some(clean) => offered.reply(&clean),
+            None => offered.reply(body),
+        };
+        match read(provider, wire, result, reply) {
             Ok(reply) => {
                 if forgot {
                     FORGETFUL.with_borrow_mut(|forgetful| forgetful.insert(is_forgetful));
@@ -227,6 +232,12 @@ fn read<T>(
     }
     let (kind, words) = wire.failure(status, without_key(provider, &body).as_deref().unwrap_or(&body));
     Err(Failure::of_status(provider, status, kind, &words, pause))
+}
+
+/// A body without the key, if that stands in it.
+fn without_whole_key(provider: &Provider, body: &[u8]) -> Option<Vec<u8>> {
+    let key = provider.key.as_deref()?;
+    Redactor::redact_whole(key, std::str::from_utf8(body).ok()?).map(String::into_bytes)
 }
 
 /// A body without the key, where there is one.

@@ -34,17 +34,22 @@ impl Citation {
         let key = match &self.key {
             serde_json::Value::Object(fields) => {
                 let field = |(name, value): (&String, &serde_json::Value)| match value {
-                    serde_json::Value::String(text) => format!("{name}={text}"),
+                    serde_json::Value::String(text) => format!("{name}={}", one_line(text)),
                     other => format!("{name}={other}"),
                 };
                 fields.iter().map(field).collect::<Vec<_>>().join(", ")
             }
             other => other.to_string(),
         };
-        let title = self.title.as_deref().map(|title| format!(": {title}")).unwrap_or_default();
-        let link = self.link.as_deref().map(|link| format!(" <{link}>")).unwrap_or_default();
+        let title = self.title.as_deref().map(|title| format!(": {}", one_line(title))).unwrap_or_default();
+        let link = self.link.as_deref().map(|link| format!(" <{}>", one_line(link))).unwrap_or_default();
         format!("[{}] {}{title} ({key}){link}", self.marker, self.collection)
     }
+}
+
+/// A text of a row, so that it cannot look like another line of the list of sources.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') { ' ' } else { c }).collect()
 }
 
 /// Longest quote, in characters.

@@ -69,6 +69,17 @@ impl Redactor {
         out
     }
 
+    /// `text` with the whole secret masked, in every form, where it is there and long enough to be told from other words: for what
+    /// a model says, which may well contain eight characters of it by chance. `None`: nothing was masked.
+    pub fn redact_whole(secret: &str, text: &str) -> Option<String> {
+        let secret = secret.trim();
+        let mut forms = if secret.len() < GRAM { Vec::new() } else { forms(secret) };
+        forms.retain(|form| form.len() >= GRAM && text.contains(form.as_str()));
+        forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
+        let mask = |text: String, form: &String| text.replace(form.as_str(), MASK);
+        (!forms.is_empty()).then(|| forms.iter().fold(text.to_owned(), mask))
+    }
+
     /// Where grams of the secret stand; those that touch are one place.
     fn places(&self, text: &[u8]) -> Vec<(usize, usize)> {
         let mut places: Vec<(usize, usize)> = Vec::new();
@@ -174,6 +185,14 @@ fn base64(bytes: &[u8], url: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_what_a_model_says_only_the_whole_secret_is_masked() {
+        let key = "sk-test-12345678";
+        assert_eq!(Redactor::redact_whole(key, "sk-test-12 is how keys begin"), None);
+        assert_eq!(Redactor::redact_whole(key, "it is sk-test-12345678."), Some("it is [redacted].".to_owned()));
+        assert_eq!(Redactor::redact_whole("short", "a short text"), None);
+    }
 
     #[test]
     fn a_key_of_one_character_does_not_stand_between_all_others() {

@@ -376,3 +376,23 @@ async fn the_log_does_not_have_the_key_even_when_it_has_everything() {
     }
     nothing_leaks("the log before the collector", &cluster.log());
 }
+
+#[tokio::test]
+async fn a_model_that_says_the_key_is_not_heard() {
+    let cluster = cluster(&[]).await;
+    let db = Database::in_cluster(&cluster).await;
+    let admin = db.connect().await;
+    let role = db.create_role("app").await;
+    plant(&db, &admin, PLANTED[0], &role).await;
+    let app = db.connect_as(&role).await;
+    let body = r#"{"choices": [{"message": {"role": "assistant", "content": "Your key is KEY_JSON."}}]}"#;
+    for _ in 0..3 {
+        db.provider.fail(FaultKind::EchoKey { status: 200, body: body.to_owned() }, 1);
+    }
+    let answer = app.value("SELECT rag.ask('hello', chat_model => 'fake/chat')").await;
+    assert!(answer.contains("Your key is [redacted]."), "{answer}");
+    for kept in ["SELECT string_agg(r::text, ' ') FROM rag.runs r", "SELECT string_agg(s::text, ' ') FROM rag.steps s"]
+    {
+        nothing_leaks(kept, &app.value(kept).await);
+    }
+}
