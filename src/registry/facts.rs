@@ -45,7 +45,7 @@ pub struct Column {
     /// Whether its type is PostgreSQL's own, so that casting it runs nobody's code.
     pub is_built_in: bool,
     /// Whether its values are text as they are.
-    is_text: bool,
+    pub is_text: bool,
 }
 
 impl Column {
@@ -132,6 +132,7 @@ pub(super) fn read(row: &Row<'_>) -> Collection {
             owner: row.need_named("chunk_table_owner"),
             made_for: row.need_named("chunks_made_for"),
             changed_hands: row.need_named("changed_hands"),
+            has_own_columns: row.need_named("has_own_columns"),
             key_columns: row.need_named("chunk_key_columns"),
             column: row.need_named("embedding_column"),
             embedding: Embedding::new(row.need_named("dimensions")),
