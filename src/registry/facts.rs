@@ -239,6 +239,12 @@ impl Collection {
                 "Restore the primary key, or drop the collection and create it anew.",
             );
         }
+        if !chunks.has_own_columns {
+            return broken(
+                format!("{} no longer has the columns it was made with, or not of the same types", chunks.table_name),
+                &format!("To have it made anew: SELECT rag.refresh({}).", pgrx::spi::quote_literal(&self.name)),
+            );
+        }
         Ok(())
     }
 }

@@ -682,3 +682,51 @@ async fn commands_of_everybody_work_where_functions_are_not_for_everybody() {
     let (_stranger, session) = make_stranger(&db, &admin).await;
     session.run("CREATE TABLE t (id int); GRANT SELECT ON t TO PUBLIC; ALTER TABLE t ADD b int; DROP TABLE t").await;
 }
+
+/// Whoever owns a chunk table can give its columns other types, whose casts and operators are its own.
+#[tokio::test]
+async fn a_chunk_table_whose_columns_have_other_types_is_not_read() {
+    let (db, admin) = Database::open().await;
+    let (_, session) = make_stranger(&db, &admin).await;
+    let victim = db.connect_as(&db.create_role("victim").await).await;
+    make(&session, "other", "bait").await;
+    current(&admin).await;
+    session
+        .run(
+            "CREATE TYPE kind AS ENUM ('1', '2');
+             CREATE FUNCTION as_int(kind) RETURNS int LANGUAGE plpgsql AS
+                $$ BEGIN RAISE WARNING 'as % in %', current_user, current_query(); RETURN 1; END $$;
+             CREATE CAST (kind AS int) WITH FUNCTION as_int(kind) AS IMPLICIT;
+             CREATE DOMAIN words AS text",
+        )
+        .await;
+    assert_eq!(victim.column(FOUND).await, ["bait"]);
+    for alteration in [
+        "ALTER TABLE bait_chunks DROP CONSTRAINT bait_chunks_pkey; DROP POLICY rag_same_as_source ON bait_chunks;
+         ALTER TABLE bait_chunks ALTER id TYPE kind USING id::text::kind",
+        "ALTER TABLE bait_chunks ALTER content TYPE words",
+        "DROP INDEX bait_chunks_embedding_idx; ALTER TABLE bait_chunks ALTER embedding TYPE real[] USING embedding::real[]",
+        "ALTER TABLE bait_chunks ALTER chunk TYPE bigint",
+        "ALTER TABLE bait_chunks RENAME content_hash TO hash",
+    ] {
+        session.run(alteration).await;
+        for look in LOOKS {
+            let before = victim.notices().len();
+            victim.run(look).await;
+            let told = told_since(&victim, before);
+            assert!(!told.iter().any(|t| t.starts_with("WARNING as ")), "{look} after {alteration}: {told:?}");
+        }
+        let before = victim.notices().len();
+        assert_eq!(victim.column(FOUND).await, Vec::<String>::new(), "{alteration}");
+        let told = told_since(&victim, before);
+        assert!(told.len() == 1 && told[0].contains("1 collection is left out"), "{alteration}: {told:?}");
+        let error = victim.error("SELECT * FROM rag.search('one', 'bait')", "55000").await;
+        assert!(error.message().contains("no longer has the columns it was made with"), "{}", error.message());
+        session.run("SELECT rag.refresh('bait')").await;
+        current(&admin).await;
+        assert_eq!(victim.column(FOUND).await, ["bait"], "refreshed after {alteration}");
+    }
+    // A column of the owner's own does no harm.
+    session.run("ALTER TABLE bait_chunks ADD mine kind").await;
+    assert_eq!(victim.column(FOUND).await, ["bait"]);
+}
