@@ -730,3 +730,46 @@ async fn a_chunk_table_whose_columns_have_other_types_is_not_read() {
     session.run("ALTER TABLE bait_chunks ADD mine kind").await;
     assert_eq!(victim.column(FOUND).await, ["bait"]);
 }
+
+/// The privileges that a superuser has of every role are no reason to trust it.
+#[tokio::test]
+async fn a_superuser_trusts_those_only_whom_others_would() {
+    let (db, admin) = Database::open().await;
+    let (stranger, session) = make_stranger(&db, &admin).await;
+    let root = db.create_role("root").await;
+    admin.run(&format!("ALTER ROLE {} SUPERUSER", quote(&root))).await;
+    let root_session = db.connect_as(&root).await;
+    make(&admin, "public", "good").await;
+    make(&session, "other", "bait").await;
+    current(&admin).await;
+    let counts = "SELECT rows FROM rag.status ORDER BY collection";
+    for superuser in [&admin, &root_session] {
+        assert_eq!(superuser.column(FOUND).await, ["bait", "good"]);
+    }
+    // A superuser is under no policies, so those run nothing.
+    session.run("ALTER TABLE bait ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON bait USING (id = 1 / 0)").await;
+    assert_eq!(root_session.column(FOUND).await, ["bait", "good"]);
+    session
+        .run(
+            "CREATE FUNCTION spin(int) RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS
+                $$ BEGIN PERFORM pg_advisory_lock_shared(4711); RAISE WARNING 'ran'; RETURN true; END $$;
+             CREATE INDEX ON bait (id) WHERE spin(1)",
+        )
+        .await;
+    for superuser in [&admin, &root_session] {
+        for look in LOOKS {
+            let before = superuser.notices().len();
+            superuser.run(look).await;
+            let told = told_since(superuser, before);
+            assert!(!told.iter().any(|t| t.starts_with("WARNING")), "{look}: {told:?}");
+        }
+        assert_eq!(superuser.number("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711 AND pid = pg_backend_pid()").await, 0);
+        assert_eq!(superuser.column(FOUND).await, ["good"]);
+        assert_eq!(superuser.column(counts).await, ["∅", "1"]);
+    }
+    admin.run(&format!("SET rag.trusted_owners = {}", quote(&stranger))).await;
+    assert_eq!(admin.column(FOUND).await, ["bait", "good"]);
+    admin.run(&format!("GRANT {} TO {}", quote(&stranger), quote(&root))).await;
+    assert_eq!(root_session.column(FOUND).await, ["bait", "good"]);
+    assert_eq!(root_session.column(counts).await, ["1", "1"]);
+}
