@@ -269,6 +269,41 @@ REVOKE EXECUTE ON FUNCTION rag_internal.reading_runs_no_code(oid) FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.reading_runs_no_code(oid) IS
 'Whether reading a table runs no code but PostgreSQL''s own: no rules, and no functions, operators or types of others in expressions of indexes, statistics, checks and generated columns';
 
+CREATE FUNCTION rag_internal.has_own_columns(relation oid, key_columns text[], key_types oid[], embedding_column text) RETURNS boolean
+    LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
+BEGIN
+    -- Other types would bring casts along, which can be somebody's code, to the operators that the columns are compared by.
+    RETURN NOT EXISTS (
+           SELECT FROM (SELECT u.name, u.type FROM ROWS FROM (pg_catalog.unnest(key_columns), pg_catalog.unnest(key_types)) AS u (name, type)
+                        UNION ALL
+                        VALUES ('chunk', 'pg_catalog.int4'::pg_catalog.regtype::pg_catalog.oid),
+                               ('chunk_id', 'pg_catalog.int8'::pg_catalog.regtype::pg_catalog.oid),
+                               ('content', 'pg_catalog.text'::pg_catalog.regtype::pg_catalog.oid),
+                               ('content_hash', 'pg_catalog.bytea'::pg_catalog.regtype::pg_catalog.oid),
+                               ('model', 'pg_catalog.text'::pg_catalog.regtype::pg_catalog.oid),
+                               ('source_xmin', 'pg_catalog.xid'::pg_catalog.regtype::pg_catalog.oid),
+                               ('source_hash', 'pg_catalog.int8'::pg_catalog.regtype::pg_catalog.oid)) AS made (name, type)
+           LEFT JOIN pg_catalog.pg_attribute a
+             ON a.attrelid OPERATOR(pg_catalog.=) relation AND a.attname OPERATOR(pg_catalog.=) made.name::pg_catalog.name
+            AND a.attnum OPERATOR(pg_catalog.>) 0::pg_catalog.int2 AND NOT a.attisdropped
+           WHERE coalesce(a.atttypid OPERATOR(pg_catalog.<>) made.type, true))
+       AND EXISTS (
+           SELECT FROM pg_catalog.pg_attribute a
+           JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) a.atttypid
+            AND t.typname OPERATOR(pg_catalog.=) ANY (ARRAY['vector', 'halfvec']::pg_catalog.name[])
+           JOIN pg_catalog.pg_depend d
+             ON d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_type'::pg_catalog.regclass::pg_catalog.oid
+            AND d.objid OPERATOR(pg_catalog.=) t.oid AND d.deptype OPERATOR(pg_catalog.=) 'e'::pg_catalog."char"
+            AND d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_extension'::pg_catalog.regclass::pg_catalog.oid
+           JOIN pg_catalog.pg_extension e
+             ON e.oid OPERATOR(pg_catalog.=) d.refobjid AND e.extname OPERATOR(pg_catalog.=) 'vector'::pg_catalog.name
+           WHERE a.attrelid OPERATOR(pg_catalog.=) relation AND a.attname OPERATOR(pg_catalog.=) embedding_column::pg_catalog.name
+             AND a.attnum OPERATOR(pg_catalog.>) 0::pg_catalog.int2 AND NOT a.attisdropped);
+END $$;
+REVOKE EXECUTE ON FUNCTION rag_internal.has_own_columns(oid, text[], oid[], text) FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.has_own_columns(oid, text[], oid[], text) IS
+'Whether a chunk table has the columns it was made with, of the types it was made with: its key''s are those of the source';
+
 CREATE FUNCTION rag_internal.collection_facts(wanted integer) RETURNS TABLE (
     id integer, name text, description text, has_error boolean,
     source oid, source_name text, source_kind text, source_owner oid, shares_rows boolean,
@@ -278,11 +313,12 @@ CREATE FUNCTION rag_internal.collection_facts(wanted integer) RETURNS TABLE (
     metadata_columns text[], metadata_types oid[],
     generation integer, model text, dimensions integer, chunker text, chunk_tokens integer, chunk_overlap integer,
     chunk_table oid, chunk_table_name text, chunk_table_kind text, chunk_table_owner oid, chunk_key_columns text[],
-    embedding_column text, is_adopted boolean, chunks_made_for oid, changed_hands boolean, strange_partition text, reading_runs_no_code boolean)
+    embedding_column text, is_adopted boolean, chunks_made_for oid, changed_hands boolean, strange_partition text, reading_runs_no_code boolean,
+    has_own_columns boolean)
     LANGUAGE plpgsql STABLE PARALLEL SAFE ROWS 1
     SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 BEGIN
-    RETURN QUERY SELECT c.id, c.name, c.description, c.last_error IS NOT NULL,
+    RETURN QUERY SELECT c.id, c.name, "left"(c.description, 4000), c.last_error IS NOT NULL,
            c.source::oid, coalesce(quote_ident(sn.nspname) || '.' || quote_ident(s.relname), ''), coalesce(s.relkind::text, ''),
            coalesce(s.relowner, 0::oid), rag_internal.shares_rows(c.source),
            used.names, used.numbers,
@@ -294,7 +330,8 @@ BEGIN
            coalesce(t.relowner, 0::oid), g.chunk_key_columns, g.embedding_column, g.is_adopted,
            coalesce(o.owner, 0::oid), coalesce(o.is_void, true),
            rag_internal.strange_partition(c.source),
-           coalesce(rag_internal.reading_runs_no_code(c.source) AND rag_internal.reading_runs_no_code(g.chunk_table), false)
+           coalesce(own.columns AND rag_internal.reading_runs_no_code(c.source) AND rag_internal.reading_runs_no_code(g.chunk_table), false),
+           own.columns
     FROM rag_internal.collection c
     JOIN rag_internal.generation g ON g.collection = c.id AND g.state = 'serving'
     LEFT JOIN rag_internal.chunk_owner o ON o.chunk_table = g.chunk_table
@@ -316,6 +353,8 @@ BEGIN
         FROM rag_internal.columns_by_name(c.source, c.metadata_columns) AS u) AS metadata (types)
     CROSS JOIN LATERAL rag_internal.columns_by_name(c.source, ARRAY[c.title_column]) AS title
     CROSS JOIN LATERAL rag_internal.columns_by_name(c.source, ARRAY[c.link_column]) AS link
+    CROSS JOIN LATERAL (
+        SELECT rag_internal.has_own_columns(g.chunk_table, g.chunk_key_columns, k.types, g.embedding_column) OFFSET 0) AS own (columns)
     WHERE c.id = wanted;
 END $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.collection_facts(integer) FROM PUBLIC;

@@ -49,6 +49,7 @@ pub fn create(request: Request) -> Result<String> {
     check_snapshot("rag.create_collection")?;
     let name = request.name.trim().to_owned();
     check_name(&name)?;
+    check_description(request.description.as_deref())?;
     if registry::by_name(&name).is_some() {
         return Err(Error::new(
             PgSqlErrorCode::ERRCODE_DUPLICATE_OBJECT,
@@ -139,6 +140,21 @@ fn check_name(name: &str) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// Every backend keeps it, and a model reads it with every question. No longer one comes out of the registry either.
+const MAX_DESCRIPTION: usize = 4000;
+
+fn check_description(description: Option<&str>) -> Result<()> {
+    let length = description.map_or(0, |text| text.chars().count());
+    if length <= MAX_DESCRIPTION {
+        return Ok(());
+    }
+    Err(Error::new(
+        PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED,
+        format!("the description has {length} characters, more than {MAX_DESCRIPTION}"),
+        "Say in a sentence or two what the collection is about.",
+    ))
 }
 
 fn check_dimensions(dimensions: Option<i32>) -> Result<()> {

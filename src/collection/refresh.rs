@@ -1,4 +1,4 @@
-//! `rag.refresh`: a chunk table that is gone, has lost its policy, or was made for a former owner, is made anew.
+//! `rag.refresh`: a chunk table that is gone, has lost its policy or columns, or was made for a former owner, is made anew.
 
 use super::chunk_table::{self, ChunkTable};
 use super::create::{NewCollection, check_snapshot};
@@ -24,7 +24,9 @@ pub fn refresh(name: &str) -> Result<()> {
     let c = registry::existing(name)?;
     registry::must_own(&c)?;
     c.check_partitions()?;
-    if c.check_owner().is_ok() && !c.vectors.table_kind.is_empty() && statements::has_policy(&c) {
+    // Without the key it was made for there is nothing to compare it with, nor to make another one of.
+    let has_columns = c.vectors.has_own_columns || c.key.types.len() != c.key.columns.len();
+    if c.check_owner().is_ok() && !c.vectors.table_kind.is_empty() && has_columns && statements::has_policy(&c) {
         c.check()?;
         statements::compare(&c);
         return Ok(());

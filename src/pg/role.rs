@@ -42,6 +42,12 @@ pub fn has_privileges_of(role: pg_sys::Oid) -> bool {
     unsafe { pg_sys::has_privs_of_role(current(), role) }
 }
 
+/// Whether the current role has the privileges of `role` without being a superuser: is it, or a member of it.
+pub fn is_member_of(role: pg_sys::Oid) -> bool {
+    // SAFETY: a catalog look-up inside a transaction.
+    if is_superuser() { unsafe { pg_sys::is_member_of_role_nosuper(current(), role) } } else { has_privileges_of(role) }
+}
+
 /// Whether a role is a superuser.
 pub fn is_superuser_role(role: pg_sys::Oid) -> bool {
     // SAFETY: a catalog look-up inside a transaction, which answers for a role that is not there.

@@ -45,7 +45,7 @@ pub struct Column {
     /// Whether its type is PostgreSQL's own, so that casting it runs nobody's code.
     pub is_built_in: bool,
     /// Whether its values are text as they are.
-    is_text: bool,
+    pub is_text: bool,
 }
 
 impl Column {
@@ -132,6 +132,7 @@ pub(super) fn read(row: &Row<'_>) -> Collection {
             owner: row.need_named("chunk_table_owner"),
             made_for: row.need_named("chunks_made_for"),
             changed_hands: row.need_named("changed_hands"),
+            has_own_columns: row.need_named("has_own_columns"),
             key_columns: row.need_named("chunk_key_columns"),
             column: row.need_named("embedding_column"),
             embedding: Embedding::new(row.need_named("dimensions")),
@@ -236,6 +237,12 @@ impl Collection {
             return broken(
                 format!("the primary key of {} is no longer ({})", source.name, self.key.columns.join(", ")),
                 "Restore the primary key, or drop the collection and create it anew.",
+            );
+        }
+        if !chunks.has_own_columns {
+            return broken(
+                format!("{} no longer has the columns it was made with, or not of the same types", chunks.table_name),
+                &format!("To have it made anew: SELECT rag.refresh({}).", pgrx::spi::quote_literal(&self.name)),
             );
         }
         Ok(())

@@ -42,13 +42,14 @@ impl Asker {
         Self { role: role::current(), trusted }
     }
 
-    /// Why a collection is looked at that was not named; `None` where it must be named.
+    /// Why a collection is looked at that was not named; `None` where it must be named. A superuser has everybody's privileges
+    /// and trusts nobody for it: a member of the owner's role counts, as everybody else.
     pub fn trust(&self, c: &Collection) -> Option<Trust> {
         let owner = c.source.owner;
         if owner == self.role {
             return Some(Trust::Own);
         }
-        if self.trusted.contains(&owner) || role::is_superuser_role(owner) || role::has_privileges_of(owner) {
+        if self.trusted.contains(&owner) || role::is_superuser_role(owner) || role::is_member_of(owner) {
             return Some(Trust::OfOwner);
         }
         (c.reading_runs_no_code && !role::is_under_row_security(c.source.table)).then_some(Trust::Harmless)

@@ -24,6 +24,8 @@ pub struct Vectors {
     pub made_for: pg_sys::Oid,
     /// Whether it or the source has had another owner since, whoever has them now.
     pub changed_hands: bool,
+    /// Whether it has the columns it was made with, of the types it was made with.
+    pub has_own_columns: bool,
     /// The source's key columns as they are called there, in the key's order.
     pub key_columns: Vec<String>,
     /// Column of the embedding.

@@ -57,10 +57,11 @@ pub fn search(searches: &[Search<'_>]) -> Result<Vec<Vec<Found>>> {
                     Query::Vector(vector) => Some(vector),
                 };
                 if let Some(vector) = vector {
+                    // No more is kept than is wanted, however many collections there are.
                     found.extend(search.results(c, vector)?);
+                    best(&mut found, search.bounds.k, |f| f.score);
                 }
             }
-            best(&mut found, search.bounds.k, |f| f.score);
             Ok(found)
         })
         .collect()

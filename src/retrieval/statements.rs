@@ -40,7 +40,7 @@ pub fn nearest_visible(c: &Collection, query: &[f32], k: usize) -> Vec<Found> {
 fn nearest_visible_sql(c: &Collection, k: usize) -> String {
     let keys: Vec<String> = (1..=c.key.columns.len()).map(|n| format!("key_{n}")).collect();
     format!(
-        "SELECT {key}, u.chunk, u.content, u.distance, {title}, {link}, {metadata}
+        "SELECT {key}, u.chunk, {content}, u.distance, {title}, {link}, {metadata}
          FROM (SELECT {chunk_keys}, c.chunk, c.content, c.source_xmin, c.source_hash, {distance}
                FROM {table} c ORDER BY {distance} LIMIT {k})
               AS u ({keys}, chunk, content, source_xmin, source_hash, distance)
@@ -48,6 +48,7 @@ fn nearest_visible_sql(c: &Collection, k: usize) -> String {
          WHERE s.xmin OPERATOR(pg_catalog.=) u.source_xmin OR {hash} OPERATOR(pg_catalog.=) u.source_hash
          ORDER BY u.distance",
         key = c.key.object("u", &keys),
+        content = chunk_text("u"),
         title = shown(c.title.as_ref()),
         link = shown(c.link.as_ref()),
         metadata = metadata(c),
@@ -116,9 +117,10 @@ impl<'c> NearestExactly<'c> {
 
 fn candidates_sql(c: &Collection, order: &str) -> String {
     format!(
-        "SELECT c.chunk_id, {key}, c.chunk, c.content, {distance}, c.source_xmin, c.source_hash
+        "SELECT c.chunk_id, pg_catalog.jsonb_build_object({key}), c.chunk, {content}, {distance}, c.source_xmin, c.source_hash
          FROM {table} c ORDER BY {order}",
-        key = c.key.object("c", &c.vectors.key_columns),
+        key = candidate_key(c),
+        content = chunk_text("c"),
         distance = c.vectors.distance("c", "$1"),
         table = c.vectors.table_name,
     )
@@ -199,24 +201,91 @@ fn visible_sql(c: &Collection, is_guarded: bool) -> String {
     )
 }
 
+/// What a result brings along at most, whatever somebody wrote into its row: longer values are cut or left out before they
+/// leave the executor, whose memory is given back at every row and whose failed allocations are errors.
+///
+/// Bytes of a chunk's text, which no chunker reaches, and what is left of a longer one, in characters.
+const MAX_CONTENT: (usize, usize) = (65536, 16384);
+/// The same of a title or link.
+const MAX_SHOWN: (usize, usize) = (4096, 1024);
+/// Bytes of a metadata value, and of all metadata of a row as JSON text.
+const MAX_METADATA: usize = 65536;
+/// Bytes of a key column in a chunk table: more than an index entry holds.
+const MAX_KEY: usize = 8192;
+
+/// A text of at most so many bytes as it is, of a longer one its first characters. The length is known without reading the
+/// text, and no more of it is read than is shown.
+fn cut(text: &str, (bytes, characters): (usize, usize)) -> String {
+    format!(
+        "CASE WHEN pg_catalog.octet_length({text}) OPERATOR(pg_catalog.<=) {bytes} THEN {text}
+              ELSE pg_catalog.\"left\"({text}, {characters}) END"
+    )
+}
+
+/// The text of a chunk.
+fn chunk_text(alias: &str) -> String {
+    cut(&format!("{alias}.content"), MAX_CONTENT)
+}
+
+/// A candidate's key, as arguments of `jsonb_build_object`. Of one that no index could hold, a null, which no row has.
+fn candidate_key(c: &Collection) -> String {
+    let pairs = c.key.columns.iter().zip(&c.vectors.key_columns).map(|(shown, name)| {
+        let column = format!("c.{}", quote(name));
+        format!("{}, {}", pgrx::spi::quote_literal(shown), if_small(&column, &column, MAX_KEY))
+    });
+    pairs.collect::<Vec<_>>().join(", ")
+}
+
+/// A value made of a column that is stored in no more than so many bytes; else null.
+fn if_small(column: &str, value: &str, bytes: usize) -> String {
+    format!("CASE WHEN pg_catalog.pg_column_size({column}) OPERATOR(pg_catalog.<=) {bytes} THEN {value} END")
+}
+
 /// Title or link, as text.
 fn shown(column: Option<&Column>) -> String {
-    column.map_or_else(|| "NULL::pg_catalog.text".to_owned(), |column| column.output("s"))
+    column.map_or_else(
+        || "NULL::pg_catalog.text".to_owned(),
+        |column| {
+            let text = column.output("s");
+            if column.is_text {
+                return cut(&text, MAX_SHOWN);
+            }
+            if_small(&format!("s.{}", quote(&column.name)), &cut(&text, MAX_SHOWN), MAX_METADATA)
+        },
+    )
 }
 
 /// Metadata, an object of the columns' values; of types that are not built in, their text: a cast to JSON could be
-/// somebody's code.
+/// somebody's code. In place of a value that is too long stands a null, and in place of all where they are too long together.
 fn metadata(c: &Collection) -> String {
     if c.metadata.is_empty() {
         return "NULL::pg_catalog.jsonb".to_owned();
     }
+    let values = c.metadata.iter().map(|column| {
+        let name = format!("s.{}", quote(&column.name));
+        if column.is_text {
+            let text = column.output("s");
+            return format!(
+                "CASE WHEN pg_catalog.octet_length({text}) OPERATOR(pg_catalog.<=) {MAX_METADATA} THEN {text} END"
+            );
+        }
+        let value = if column.is_built_in { name.clone() } else { column.output("s") };
+        if_small(&name, &value, MAX_METADATA)
+    });
+    let (values, nulls) = (object(c, values), object(c, c.metadata.iter().map(|_| "NULL".to_owned())));
+    format!(
+        "CASE WHEN pg_catalog.octet_length(({values})::pg_catalog.text) OPERATOR(pg_catalog.<=) {MAX_METADATA}
+              THEN {values} ELSE {nulls} END"
+    )
+}
+
+/// An object of the metadata columns with these values.
+fn object(c: &Collection, values: impl Iterator<Item = String>) -> String {
     let pairs: Vec<String> = c
         .metadata
         .iter()
-        .map(|column| {
-            let value = if column.is_built_in { format!("s.{}", quote(&column.name)) } else { column.output("s") };
-            format!("{}, {value}", pgrx::spi::quote_literal(&column.name))
-        })
+        .zip(values)
+        .map(|(column, value)| format!("{}, {value}", pgrx::spi::quote_literal(&column.name)))
         .collect();
     let objects: Vec<String> = pairs
         .chunks(MAX_ARGUMENTS / 2)

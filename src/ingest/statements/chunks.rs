@@ -123,7 +123,7 @@ const MAX_VECTORS: usize = 64 << 20;
 pub fn stored(c: &Collection, wanted: &[String]) -> Vec<(usize, StoredChunk)> {
     let with_vector = MAX_VECTORS / (c.vectors.embedding.dimensions.max(1) as usize * size_of::<f32>());
     let sql = format!(
-        "SELECT u.place::pg_catalog.int4 AS place, c.chunk AS number, c.content_hash AS hash,
+        "SELECT u.place::pg_catalog.int4 AS place, c.chunk AS number, pg_catalog.\"substring\"(c.content_hash, 1, 64) AS hash,
                 CASE WHEN c.chunk OPERATOR(pg_catalog.<=) $2 THEN c.embedding::pg_catalog.float4[] END AS embedding
          FROM {keys} JOIN {table} c ON {join}",
         keys = keys(c),

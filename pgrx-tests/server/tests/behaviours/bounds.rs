@@ -383,3 +383,109 @@ async fn computing_looks_for_interrupts_every_few_milliseconds() {
     assert_eq!(longest.keys().copied().collect::<Vec<_>>(), ["embed", "extractive", "plan", "reply", "run"]);
     assert!(longest.values().all(|us| *us < BOUND_US), "{longest:?}");
 }
+
+/// PostgreSQL takes such values, and a process that copies them as a whole has an end to its memory.
+#[tokio::test]
+async fn rows_with_huge_values_beside_their_text_cost_a_search_little_memory() {
+    let (db, session) = Database::open().await;
+    session
+        .run(
+            "CREATE TABLE heavy (id int PRIMARY KEY, body text, title text, link text, note text, doc json, more text);
+             SELECT rag.create_collection('heavy', 'heavy', '{body}', link => 'link', metadata => '{note,doc,more}',
+                                          embedding_model => 'fake/embed-8')",
+        )
+        .await;
+    session
+        .run(
+            "INSERT INTO heavy (id, body, note, more) SELECT i, 'note ' || i, 'short', 'x' FROM generate_series(1, 10) i;
+             UPDATE heavy SET link = 'https://' || repeat(md5(id::text), 1600000), more = repeat(md5(id::text), 1600000),
+                              doc = to_json(repeat(md5(id::text), 1600000)) WHERE id < 10",
+        )
+        .await;
+    is_soon_current(&session, "heavy").await;
+    let app = db.create_role("app").await;
+    let owner = db.create_role("owner").await;
+    session.run(&format!("GRANT SELECT ON heavy TO {}", quote(&app))).await;
+    let searches = [
+        "SELECT count(*) FROM rag.search('note', 'heavy', k => 1000)",
+        "SELECT count(*) FROM rag.search('note')",
+        "SELECT rag.ask('What is in a note?', 'heavy', chat_model => 'fake/chat')",
+        "SELECT count(*) FROM rag.status",
+    ];
+    for policies in ["", "ALTER TABLE heavy ENABLE ROW LEVEL SECURITY; CREATE POLICY all_of_it ON heavy USING (true)"] {
+        session.run(&format!("SELECT 1; {policies}")).await;
+        let asker = db.connect_as(&app).await;
+        asker.run("SELECT count(*) FROM rag.search('note', 'heavy', k => 1)").await;
+        for search in searches {
+            asker.run(search).await;
+        }
+        let most = most_memory(asker.pid.into());
+        assert!(most < 300, "{most} MB, policies: {policies:?}");
+        let shown = "SELECT concat_ws(' ', length(link), metadata->>'note', metadata ? 'more', metadata->>'more' IS NULL,
+                                      metadata ? 'doc', metadata->>'doc' IS NULL, length(content) < 10)
+                       FROM rag.search('note', 'heavy', k => 10) WHERE key->>'id' IN ('3', '10') ORDER BY key->>'id' DESC";
+        assert_eq!(asker.column(shown).await, ["1024 short t t t t t", "short t f t t t"]);
+    }
+    // The owner of a chunk table may write into it what it likes.
+    session
+        .run(&format!("ALTER TABLE heavy OWNER TO {o}; GRANT CREATE ON SCHEMA public TO {o}", o = quote(&owner)))
+        .await;
+    let owner = db.connect_as(&owner).await;
+    owner.run("SELECT rag.refresh('heavy')").await;
+    is_soon_current(&owner, "heavy").await;
+    owner.run("UPDATE heavy_chunks SET content = repeat(md5(id::text), 3200000)").await;
+    let asker = db.connect_as(&app).await;
+    let lengths = "SELECT max(length(content)) FROM rag.search('note', 'heavy', k => 1000)";
+    assert_eq!(asker.number(lengths).await, 16384);
+    session.run("ALTER TABLE heavy DISABLE ROW LEVEL SECURITY").await;
+    assert_eq!(asker.number(lengths).await, 16384);
+    let most = most_memory(asker.pid.into());
+    assert!(most < 300, "{most} MB");
+}
+
+/// Numbers of little room and long text, many values that are too long together only, values that compress well.
+#[tokio::test]
+async fn metadata_is_bounded_by_what_it_is_as_text() {
+    let (_db, session) = Database::open().await;
+    session
+        .run(
+            "CREATE TABLE odd (id int PRIMARY KEY, body text, n numeric, a text, b text, c jsonb);
+             SELECT rag.create_collection('odd', 'odd', '{body}', title => 'c', metadata => '{n,a,b,c}', embedding_model => 'fake/embed-8');
+             INSERT INTO odd VALUES (1, 'note', 1, 'x', 'y', '{}'), (2, 'note', '1e130000', 'x', 'y', '{}'),
+                 (3, 'note', 1, repeat('x', 40000), repeat('y', 40000), '{}'), (4, 'note', 1, repeat('x', 10000000), 'y', '{}'),
+                 (5, 'note', 1, 'x', 'y', to_jsonb(repeat('z', 1000000))), (6, 'note', NULL, NULL, NULL, NULL),
+                 (7, 'note', 1, repeat('x', 60000), 'y', '{}')",
+        )
+        .await;
+    is_soon_current(&session, "odd").await;
+    let found = session
+        .column(
+            "SELECT concat_ws(' ', key->>'id', length(metadata->>'n'), length(metadata->>'a'), length(metadata->>'b'), length(metadata->>'c'),
+                              (SELECT count(*) FROM jsonb_object_keys(metadata)), length(title))
+               FROM rag.search('note', 'odd') ORDER BY key->>'id'",
+        )
+        .await;
+    assert_eq!(found, ["1 1 1 1 2 4 2", "2 4 2", "3 4 2", "4 1 1 2 4 2", "5 4 1024", "6 4", "7 1 60000 1 2 4 2"]);
+}
+
+#[tokio::test]
+async fn a_description_is_short() {
+    let (db, session) = Database::open().await;
+    session.run("CREATE TABLE notes (id int PRIMARY KEY, body text)").await;
+    let create = |length: u32| {
+        format!(
+            "SELECT rag.create_collection('notes', 'notes', '{{body}}', description => repeat('é', {length}), embedding_model => 'fake/embed-8')"
+        )
+    };
+    for length in [4001, 50_000_000] {
+        let error = session.refusal(&create(length), "54000").await;
+        assert!(error.message().contains("more than 4000"), "{}", error.message());
+    }
+    session.run(&create(4000)).await;
+    // One that came with a restore is kept by no session.
+    session.run("UPDATE rag_internal.collection SET description = repeat(md5('x'), 3000000)").await;
+    let fresh = db.connect().await;
+    fresh.run("SELECT count(*) FROM rag.search('note')").await;
+    let most = most_memory(fresh.pid.into());
+    assert!(most < 250, "{most} MB");
+}

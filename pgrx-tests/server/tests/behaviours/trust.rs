@@ -682,3 +682,94 @@ async fn commands_of_everybody_work_where_functions_are_not_for_everybody() {
     let (_stranger, session) = make_stranger(&db, &admin).await;
     session.run("CREATE TABLE t (id int); GRANT SELECT ON t TO PUBLIC; ALTER TABLE t ADD b int; DROP TABLE t").await;
 }
+
+/// Whoever owns a chunk table can give its columns other types, whose casts and operators are its own.
+#[tokio::test]
+async fn a_chunk_table_whose_columns_have_other_types_is_not_read() {
+    let (db, admin) = Database::open().await;
+    let (_, session) = make_stranger(&db, &admin).await;
+    let victim = db.connect_as(&db.create_role("victim").await).await;
+    make(&session, "other", "bait").await;
+    current(&admin).await;
+    session
+        .run(
+            "CREATE TYPE kind AS ENUM ('1', '2');
+             CREATE FUNCTION as_int(kind) RETURNS int LANGUAGE plpgsql AS
+                $$ BEGIN RAISE WARNING 'as % in %', current_user, current_query(); RETURN 1; END $$;
+             CREATE CAST (kind AS int) WITH FUNCTION as_int(kind) AS IMPLICIT;
+             CREATE DOMAIN words AS text",
+        )
+        .await;
+    assert_eq!(victim.column(FOUND).await, ["bait"]);
+    for alteration in [
+        "ALTER TABLE bait_chunks DROP CONSTRAINT bait_chunks_pkey; DROP POLICY rag_same_as_source ON bait_chunks;
+         ALTER TABLE bait_chunks ALTER id TYPE kind USING id::text::kind",
+        "ALTER TABLE bait_chunks ALTER content TYPE words",
+        "DROP INDEX bait_chunks_embedding_idx; ALTER TABLE bait_chunks ALTER embedding TYPE real[] USING embedding::real[]",
+        "ALTER TABLE bait_chunks ALTER chunk TYPE bigint",
+        "ALTER TABLE bait_chunks RENAME content_hash TO hash",
+    ] {
+        session.run(alteration).await;
+        for look in LOOKS {
+            let before = victim.notices().len();
+            victim.run(look).await;
+            let told = told_since(&victim, before);
+            assert!(!told.iter().any(|t| t.starts_with("WARNING as ")), "{look} after {alteration}: {told:?}");
+        }
+        let before = victim.notices().len();
+        assert_eq!(victim.column(FOUND).await, Vec::<String>::new(), "{alteration}");
+        let told = told_since(&victim, before);
+        assert!(told.len() == 1 && told[0].contains("1 collection is left out"), "{alteration}: {told:?}");
+        let error = victim.error("SELECT * FROM rag.search('one', 'bait')", "55000").await;
+        assert!(error.message().contains("no longer has the columns it was made with"), "{}", error.message());
+        session.run("SELECT rag.refresh('bait')").await;
+        current(&admin).await;
+        assert_eq!(victim.column(FOUND).await, ["bait"], "refreshed after {alteration}");
+    }
+    // A column of the owner's own does no harm.
+    session.run("ALTER TABLE bait_chunks ADD mine kind").await;
+    assert_eq!(victim.column(FOUND).await, ["bait"]);
+}
+
+/// The privileges that a superuser has of every role are no reason to trust it.
+#[tokio::test]
+async fn a_superuser_trusts_those_only_whom_others_would() {
+    let (db, admin) = Database::open().await;
+    let (stranger, session) = make_stranger(&db, &admin).await;
+    let root = db.create_role("root").await;
+    admin.run(&format!("ALTER ROLE {} SUPERUSER", quote(&root))).await;
+    let root_session = db.connect_as(&root).await;
+    make(&admin, "public", "good").await;
+    make(&session, "other", "bait").await;
+    current(&admin).await;
+    let counts = "SELECT rows FROM rag.status ORDER BY collection";
+    for superuser in [&admin, &root_session] {
+        assert_eq!(superuser.column(FOUND).await, ["bait", "good"]);
+    }
+    // A superuser is under no policies, so those run nothing.
+    session.run("ALTER TABLE bait ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON bait USING (id = 1 / 0)").await;
+    assert_eq!(root_session.column(FOUND).await, ["bait", "good"]);
+    session
+        .run(
+            "CREATE FUNCTION spin(int) RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS
+                $$ BEGIN PERFORM pg_advisory_lock_shared(4711); RAISE WARNING 'ran'; RETURN true; END $$;
+             CREATE INDEX ON bait (id) WHERE spin(1)",
+        )
+        .await;
+    for superuser in [&admin, &root_session] {
+        for look in LOOKS {
+            let before = superuser.notices().len();
+            superuser.run(look).await;
+            let told = told_since(superuser, before);
+            assert!(!told.iter().any(|t| t.starts_with("WARNING")), "{look}: {told:?}");
+        }
+        assert_eq!(superuser.number("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711 AND pid = pg_backend_pid()").await, 0);
+        assert_eq!(superuser.column(FOUND).await, ["good"]);
+        assert_eq!(superuser.column(counts).await, ["∅", "1"]);
+    }
+    admin.run(&format!("SET rag.trusted_owners = {}", quote(&stranger))).await;
+    assert_eq!(admin.column(FOUND).await, ["bait", "good"]);
+    admin.run(&format!("GRANT {} TO {}", quote(&stranger), quote(&root))).await;
+    assert_eq!(root_session.column(FOUND).await, ["bait", "good"]);
+    assert_eq!(root_session.column(counts).await, ["1", "1"]);
+}
