@@ -95,6 +95,22 @@ pub fn may_select(table: pg_sys::Oid, columns: &[i16]) -> bool {
     }
 }
 
+/// Whether the current role may SELECT any column of a table: where not, it may not SELECT several of them either.
+pub fn may_select_any(table: pg_sys::Oid) -> bool {
+    const SELECT: pg_sys::AclMode = pg_sys::ACL_SELECT as pg_sys::AclMode;
+    let role = current();
+    let mut is_missing = false;
+    // SAFETY: catalog look-ups inside a transaction; a table that is not there has no schema.
+    unsafe {
+        let schema = pg_sys::get_rel_namespace(table);
+        schema != pg_sys::InvalidOid
+            && may_use_schema(schema, role)
+            && (pg_sys::pg_class_aclcheck_ext(table, role, SELECT, &mut is_missing) == pg_sys::AclResult::ACLCHECK_OK
+                || pg_sys::pg_attribute_aclcheck_all(table, role, SELECT, pg_sys::AclMaskHow::ACLMASK_ANY)
+                    == pg_sys::AclResult::ACLCHECK_OK)
+    }
+}
+
 /// # Safety
 /// `schema` must exist, and a transaction be open.
 unsafe fn may_use_schema(schema: pg_sys::Oid, role: pg_sys::Oid) -> bool {

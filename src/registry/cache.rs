@@ -3,6 +3,7 @@
 use super::{Collection, statements};
 use crate::pg::catalog;
 use crate::pg::invalidation::{self, Change};
+use crate::pg::role;
 use pgrx::pg_sys;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -12,8 +13,8 @@ use std::rc::Rc;
 #[derive(Default)]
 struct Cache {
     collections: HashMap<i32, Rc<Collection>>,
-    /// Numbers of all collections, by name.
-    all: Option<Vec<i32>>,
+    /// Numbers of all collections with their sources, by name.
+    all: Option<Vec<(i32, pg_sys::Oid)>>,
     /// `rag_internal.collection`, `generation` and `chunk_owner`, whose rows the above were read from.
     registry: Vec<pg_sys::Oid>,
 }
@@ -39,17 +40,27 @@ pub fn by_name(name: &str) -> Option<Rc<Collection>> {
 
 /// All collections, by name.
 pub fn all() -> Vec<Rc<Collection>> {
+    ids().into_iter().filter_map(|(id, _)| by_id(id)).collect()
+}
+
+/// All collections the current role may read, by name. What is known of the others is not read for that: it costs milliseconds
+/// for each.
+pub fn all_readable() -> Vec<Rc<Collection>> {
+    let may_be_readable = ids().into_iter().filter(|(_, source)| role::may_select_any(*source));
+    may_be_readable.filter_map(|(id, _)| by_id(id)).filter(|c| c.source.is_readable()).collect()
+}
+
+fn ids() -> Vec<(i32, pg_sys::Oid)> {
     refresh();
     let known = CACHE.with(|cache| cache.borrow().all.clone());
-    let ids = known.unwrap_or_else(|| {
+    known.unwrap_or_else(|| {
         let before = begin();
         let ids = statements::ids();
         if invalidation::count() == before {
             CACHE.with(|cache| cache.borrow_mut().all = Some(ids.clone()));
         }
         ids
-    });
-    ids.into_iter().filter_map(by_id).collect()
+    })
 }
 
 /// Reads a collection, and keeps it if it can be used and nothing changed meanwhile. One that cannot be used is read anew

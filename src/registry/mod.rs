@@ -13,7 +13,7 @@ pub mod statements;
 mod unnamed;
 mod vectors;
 
-pub use cache::{all, by_id, by_name};
+pub use cache::{all, all_readable, by_id, by_name};
 pub use collection::Collection;
 pub use facts::Column;
 pub use generation::{Generation, Recipe};
@@ -96,11 +96,6 @@ fn held_if_free(mut c: Rc<Collection>) -> Result<Option<Rc<Collection>>> {
         }
         c = now;
     }
-}
-
-/// All collections the current role may read, by name.
-pub fn all_readable() -> Vec<Rc<Collection>> {
-    all().into_iter().filter(|c| c.source.is_readable()).collect()
 }
 
 /// Whether the current role sees all rows of a source that it may read: no policy decides, or it owns the source and so could

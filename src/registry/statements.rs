@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::pg::role::ActingAs;
 use crate::pg::spi::{self, Arg, Snapshot, arg};
 use crate::pg::xact;
+use pgrx::pg_sys;
 
 /// The collection of that number.
 pub fn by_id(id: i32) -> Option<Collection> {
@@ -30,12 +31,12 @@ fn one(sql: &str, key: Arg<'_>) -> Option<Collection> {
     })
 }
 
-/// The numbers of all collections, by name.
-pub fn ids() -> Vec<i32> {
-    const SQL: &str = "SELECT c.id FROM rag_internal.collection c ORDER BY c.name";
+/// The numbers of all collections with their sources, by name.
+pub fn ids() -> Vec<(i32, pg_sys::Oid)> {
+    const SQL: &str = "SELECT c.id, c.source::pg_catalog.oid FROM rag_internal.collection c ORDER BY c.name";
     let _acting = ActingAs::superuser();
     spi::with_latest_snapshot(|| {
-        spi::connect(|s| s.query(Snapshot::Active, SQL, &[]).iter().map(|row| row.need(1)).collect())
+        spi::connect(|s| s.query(Snapshot::Active, SQL, &[]).iter().map(|row| (row.need(1), row.need(2))).collect())
     })
 }
 

@@ -211,3 +211,41 @@ async fn functions_that_nobody_should_call_are_not_for_everybody() {
                         'forget_dropped', 'follow_altered', 'follow_grants')";
     assert_eq!(session.column(&format!("{open} AND p.proname IN {of_registry}")).await, Vec::<String>::new());
 }
+
+/// What is known of a collection takes milliseconds to read: of those that a role may not read, nothing is.
+#[tokio::test]
+async fn a_search_of_all_reads_nothing_of_collections_that_the_role_may_not_read() {
+    let (db, session) = open().await;
+    for n in 1..=6 {
+        session
+            .run(&format!(
+                "CREATE TABLE t{n} (id int PRIMARY KEY, body text, more text); INSERT INTO t{n} VALUES (1, 'Backup {n}')"
+            ))
+            .await;
+        session
+            .run(&format!(
+                "SELECT rag.create_collection('t{n}', 't{n}', '{{body}}', embedding_model => 'fake/embed-384')"
+            ))
+            .await;
+    }
+    current(&session).await;
+    let role = db.create_role("app").await;
+    session
+        .run(&format!(
+            "GRANT SELECT ON t1 TO {role}; GRANT SELECT (id, body) ON t2 TO {role}; GRANT SELECT (more) ON t3 TO {role};
+             ALTER ROLE {role} SET track_functions = 'pl'",
+            role = quote(&role)
+        ))
+        .await;
+    let app = db.connect_as(&role).await;
+    let found = "SELECT collection FROM rag.search((SELECT embedding FROM probe)) ORDER BY 1";
+    assert_eq!(app.column(found).await, ["t1", "t2"]);
+    drop(app);
+    let calls = "SELECT sum(calls) BETWEEN 1 AND 4 FROM pg_stat_user_functions WHERE funcname = 'collection_facts'";
+    session.wait_until("its count of calls", ragent_server_tests::wait::PATIENCE, calls).await;
+    // Rights are asked for anew.
+    let app = db.connect_as(&role).await;
+    assert_eq!(app.column(found).await, ["t1", "t2"]);
+    session.run(&format!("GRANT SELECT ON t4 TO {role}; REVOKE SELECT ON t1 FROM {role}", role = quote(&role))).await;
+    assert_eq!(app.column(found).await, ["t2", "t4"]);
+}
