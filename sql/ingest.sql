@@ -17,7 +17,12 @@ CREATE TABLE rag_internal.queue (
     claimed_by     integer,
     claimed_until  timestamptz,
     deaths         integer NOT NULL DEFAULT 0,
-    PRIMARY KEY (collection, id)
+    PRIMARY KEY (collection, id),
+    -- Code that a writer's statement runs may write here while capture does.
+    CONSTRAINT queue_rows CHECK (rows OPERATOR(pg_catalog.>=) 1 AND rows OPERATOR(pg_catalog.<) 1000),
+    CONSTRAINT queue_key CHECK (pg_catalog.jsonb_typeof(key) OPERATOR(pg_catalog.=) 'object'),
+    CONSTRAINT queue_keys CHECK (pg_catalog.jsonb_typeof(keys) OPERATOR(pg_catalog.=) 'object'
+        AND NOT pg_catalog.jsonb_path_exists(keys, 'strict $.* ? (@.type() != "array" || @.size() >= 1000)'))
 );
 -- Compressing them would take the writer longer than writing them.
 ALTER TABLE rag_internal.queue ALTER COLUMN keys SET STORAGE EXTERNAL;

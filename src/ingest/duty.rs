@@ -64,6 +64,7 @@ impl Duty for Ingest {
         xact::transaction(|| {
             claim::release_own();
             claim::release_lost();
+            claim::sweep();
         })?;
         for trace in traces {
             self.learn(&trace);

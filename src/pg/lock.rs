@@ -2,6 +2,7 @@
 //! `rag_internal.worker_pids` finds the workers by these numbers.
 
 use pgrx::pg_sys;
+use std::cell::Cell;
 
 /// "rag\0" in ASCII, in the second field of every lock of ours.
 const CLASS: u32 = 0x7261_6700;
@@ -9,6 +10,20 @@ const CLASS: u32 = 0x7261_6700;
 const KIND: u16 = 0x7261;
 /// What the third field of a worker's lock begins at: "wrkr" in ASCII. The claims of collections are below it.
 const FIRST_SLOT: u32 = 0x7772_6b72;
+
+thread_local! {
+    /// The lock that this process keeps.
+    static KEPT: Cell<Option<Lock>> = const { Cell::new(None) };
+}
+
+/// Gives up the advisory locks that code of a table's owner left with this process, and takes again the one that it keeps.
+pub fn release_left() {
+    // SAFETY: releases locks of the session. No cleanup of PostgreSQL's own depends on those of this kind.
+    unsafe { pg_sys::LockReleaseSession(pg_sys::USER_LOCKMETHOD as pg_sys::LOCKMETHODID) };
+    if let Some(lock) = KEPT.get() {
+        lock.keep();
+    }
+}
 
 /// A lock in this database.
 #[derive(Debug, Clone, Copy)]
@@ -59,7 +74,7 @@ impl Lock {
         let (tag, mode) = (self.tag(), pg_sys::ExclusiveLock as i32);
         // SAFETY: inside a transaction; a session lock, released by the end of the process. One that was held already is
         // counted twice, so one count is given back.
-        unsafe {
+        let is_kept = unsafe {
             match pg_sys::LockAcquire(&tag, mode, true, true) {
                 pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL => false,
                 pg_sys::LockAcquireResult::LOCKACQUIRE_OK => true,
@@ -68,7 +83,11 @@ impl Lock {
                     true
                 }
             }
+        };
+        if is_kept {
+            KEPT.set(Some(self));
         }
+        is_kept
     }
 
     /// Takes it until the end of the transaction, waiting for whoever has it (`lock_timeout` ends that with an error).

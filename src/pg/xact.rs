@@ -1,5 +1,6 @@
 //! Transactions: those of a worker, and the state of the current one.
 
+use super::lock;
 use crate::error::Error;
 use pgrx::pg_sys::panic::{CaughtError, ErrorReportWithLevel};
 use pgrx::{PgSqlErrorCode, pg_sys};
@@ -99,11 +100,16 @@ pub fn limited_transaction<R>(limit: Duration, f: impl FnOnce() -> R) -> Result<
     // SAFETY: a registered timeout; it is disabled below, and does nothing but end this process.
     unsafe { enable_timeout_after(watchdog, milliseconds(limit + GRACE)) };
     let result = transaction_within(limit, f);
+    let took = begin.elapsed();
     // SAFETY: as above.
     unsafe { disable_timeout(watchdog, false) };
+    // Locks of the session outlive the transaction, also one that was rolled back.
+    if let Err(e) = transaction(lock::release_left) {
+        pgrx::warning!("pg_ragent worker: {e}");
+    }
     result.map_err(|error| {
         let was_cancelled = error.code == PgSqlErrorCode::ERRCODE_QUERY_CANCELED;
-        Undone { error, was_too_long: was_cancelled && begin.elapsed() >= limit }
+        Undone { error, was_too_long: was_cancelled && took >= limit }
     })
 }
 

@@ -194,10 +194,11 @@ pub fn drop(c: &Collection) {
     drop_chunk_table(c);
     let _acting = ActingAs::superuser();
     spi::connect(|s| {
+        // First: a worker that makes single entries of one with many keys holds this row until they can be seen.
+        s.run("DELETE FROM rag_internal.collection WHERE id OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
         s.run("DELETE FROM rag_internal.queue WHERE collection OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
         s.run("DELETE FROM rag_internal.failure WHERE collection OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
         s.run("DELETE FROM rag_internal.pause WHERE collection OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
-        s.run("DELETE FROM rag_internal.collection WHERE id OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
     });
 }
 

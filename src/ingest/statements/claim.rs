@@ -111,7 +111,11 @@ fn claim_rows(s: &Spi<'_>, collection: i32, limit: usize, suspects: bool, withou
 }
 
 /// Makes single entries of the first one with many keys, which get the numbers after its own. False: there is none.
+///
+/// The collection stays until the end of the transaction: whoever drops it would not see these. Where it is being dropped, this
+/// does not wait, since entries that were claimed before are what the other one waits for.
 fn unfold(s: &Spi<'_>, collection: i32) -> bool {
+    const KEEP: &str = "SELECT true FROM rag_internal.collection WHERE id = $1 FOR KEY SHARE NOWAIT";
     let sql = format!(
         "WITH bulk AS (
              DELETE FROM rag_internal.queue WHERE collection = $1 AND id = (
@@ -127,7 +131,17 @@ fn unfold(s: &Spi<'_>, collection: i32) -> bool {
              CROSS JOIN LATERAL pg_catalog.jsonb_array_elements(part.list) WITH ORDINALITY AS value (value, place)
              GROUP BY value.place) AS one (place, key)"
     );
+    if !has_many(s, collection) || s.query(Snapshot::New, KEEP, &[arg(collection)]).one() != Some(true) {
+        return false;
+    }
     s.run(&sql, &[arg(collection)]) > 0
+}
+
+/// Whether there is an entry with many keys.
+fn has_many(s: &Spi<'_>, collection: i32) -> bool {
+    const SQL: &str = "SELECT EXISTS (SELECT FROM rag_internal.queue q
+        WHERE q.collection = $1 AND q.key IS NULL AND q.keys IS NOT NULL)";
+    s.query(Snapshot::New, SQL, &[arg(collection)]).one() == Some(true)
 }
 
 /// Claims a collection's comparisons, if nothing of it is under way.
@@ -186,6 +200,22 @@ fn release_of(whom: &str, argument: Arg<'_>) -> u64 {
     );
     xact::commit_without_flush();
     over_queue(|s| s.run(&sql, &[argument]))
+}
+
+/// Removes what is left of collections that are gone.
+///
+/// A restore may bring the queue before its collections, and sets the sequence of their numbers last.
+pub fn sweep() {
+    const SQL: &str = "WITH numbers AS (
+            SELECT last_value AS last FROM rag_internal.collection_id_seq WHERE is_called),
+        queued AS (DELETE FROM rag_internal.queue q USING numbers n
+            WHERE q.collection <= n.last AND NOT EXISTS (SELECT FROM rag_internal.collection c WHERE c.id = q.collection)),
+        failed AS (DELETE FROM rag_internal.failure f USING numbers n
+            WHERE f.collection <= n.last AND NOT EXISTS (SELECT FROM rag_internal.collection c WHERE c.id = f.collection))
+        DELETE FROM rag_internal.pause p USING numbers n
+        WHERE p.collection <= n.last AND NOT EXISTS (SELECT FROM rag_internal.collection c WHERE c.id = p.collection)";
+    xact::commit_without_flush();
+    spi::connect(|s| s.run(SQL, &[]));
 }
 
 /// Gives an entry the key as its row has it, where that is written differently, so that it is seen to be the same row. False:
