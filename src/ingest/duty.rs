@@ -28,6 +28,8 @@ const MOST_LONG: usize = 8;
 const FOR_A_CHUNK: Duration = Duration::from_millis(20);
 /// Bytes of tables for which a comparison may take a second longer.
 const COMPARED_IN_A_SECOND: u64 = 50 << 20;
+/// After so long others may have something to do that comes first.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Most time a comparison gets.
 const LONGEST_COMPARISON: Duration = Duration::from_secs(3600);
 
@@ -85,11 +87,19 @@ impl Duty for Ingest {
         self.renew_claims();
         let mut did = self.send_waiting();
         let look = xact::transaction(queue::look)?;
-        for collection in self.schedule.order(look.ready) {
-            did |= self.start_job(collection);
-        }
         self.outlook =
             Outlook { retry: look.retry, left: !look.is_empty, prepared: worker::may_have_prepared_transactions() };
+        let begin = Instant::now();
+        for (collection, owner) in &look.ready {
+            self.schedule.belongs(*collection, *owner);
+        }
+        let ready = look.ready.into_iter().map(|(collection, _)| collection).collect();
+        for collection in self.schedule.order(ready, begin) {
+            did |= self.start_job(collection);
+            if begin.elapsed() > LOOK_AGAIN {
+                return Ok(true);
+            }
+        }
         // What is left may be claimed by a worker that is gone.
         if !did && !look.is_empty {
             did = xact::transaction(claim::release_lost)? > 0;
@@ -129,7 +139,8 @@ impl Ingest {
     /// A worker ended while it was at work on something.
     fn learn(&mut self, trace: &presence::Trace) {
         if trace.was_held {
-            self.hold(trace.collection, &held(guc::worker_statement_timeout()));
+            let limit = guc::worker_statement_timeout();
+            self.hold(trace.collection, &held(limit), limit);
             return;
         }
         self.suspects = true;
@@ -139,7 +150,7 @@ impl Ingest {
             trace.entries.len()
         );
         match xact::transaction(|| death::note(trace.collection, &trace.entries)) {
-            Ok(true) => self.hold(trace.collection, &died_comparing()),
+            Ok(true) => self.hold(trace.collection, &died_comparing(), Duration::ZERO),
             Ok(false) => {}
             Err(e) => pgrx::warning!("pg_ragent worker: {e}"),
         }
@@ -153,13 +164,15 @@ impl Ingest {
             limit = 1;
         }
         let postponed: Vec<i64> = self.postponed.get(&collection).into_iter().flatten().copied().collect();
+        let begin = Instant::now();
         let entries = match xact::transaction(|| claim::claim(collection, limit, &postponed)) {
             Ok(Claim::Rows(entries)) if entries.is_empty() => return false,
             Ok(Claim::Rows(entries)) => entries,
             Ok(Claim::Comparison(entries)) => return self.compare(collection, &entries),
             // Another worker is claiming for longer than usual and goes on with the collection, or its owner's rag.refresh is not
             // committed. Nothing is wrong with it; but others must not pay for waiting again at each turn.
-            Err(e) if e.code == PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE => {
+            Err(e) if is_lock(&e) => {
+                self.schedule.held(collection, begin.elapsed(), false, Instant::now());
                 self.schedule.block(collection, Instant::now());
                 return false;
             }
@@ -176,9 +189,10 @@ impl Ingest {
         let is_free = |job: &&Job| job.is_long() && job.collection.id == collection;
         let takes_long =
             !self.jobs.values().any(|j| is_free(&j)) && self.jobs.values().filter(|j| j.is_long()).count() < MOST_LONG;
-        let read = with_owner(collection, &job::ids(&claimed), guc::worker_statement_timeout(), || {
+        let (read, cost) = with_owner(collection, &job::ids(&claimed), guc::worker_statement_timeout(), || {
             job::read(collection, job::rows(entries), takes_long)
         });
+        self.charge(collection, cost, is_locked(&read));
         let input = match read {
             Ok(Ok(Reading { input, postponed, has_refused })) => {
                 self.postponed.entry(collection).or_default().extend(postponed);
@@ -196,7 +210,7 @@ impl Ingest {
                 return false;
             }
             Err(undone) => {
-                self.undone(collection, None, &claimed, undone);
+                self.undone(collection, None, &claimed, undone, cost);
                 return true;
             }
         };
@@ -237,9 +251,10 @@ impl Ingest {
     fn compare(&mut self, collection: i32, entries: &[i64]) -> bool {
         let bytes = xact::transaction(|| registry::by_id(collection).map_or(0, |c| chunks::table_bytes(&c)));
         let more = Duration::from_secs(bytes.unwrap_or(0) / COMPARED_IN_A_SECOND).min(LONGEST_COMPARISON);
-        let compared = with_owner(collection, entries, guc::worker_statement_timeout() + more, || {
+        let (compared, cost) = with_owner(collection, entries, guc::worker_statement_timeout() + more, || {
             job::compare(collection, entries)
         });
+        self.charge(collection, cost, is_locked(&compared));
         let e = match compared {
             Ok(Ok(())) => {
                 self.schedule.stored(collection);
@@ -249,7 +264,7 @@ impl Ingest {
             Err(Undone { error, was_too_long: false }) => error,
             Err(Undone { was_too_long: true, .. }) => {
                 self.noted(collection, xact::transaction(|| claim::release(collection, entries)));
-                self.hold(collection, &held(guc::worker_statement_timeout() + more));
+                self.hold(collection, &held(guc::worker_statement_timeout() + more), cost);
                 return true;
             }
         };
@@ -447,10 +462,20 @@ impl Ingest {
             }
             return;
         }
+        if self.schedule.waits_for_owner(collection, Instant::now()) {
+            if let Some(job) = self.take(number) {
+                let (mut rows, refused) = job.into_rows();
+                rows.extend(refused.into_iter().map(|(row, _)| row));
+                self.release(collection, &rows);
+            }
+            return;
+        }
         let ids = job::ids(&job.rows);
         let chunks = job.rows.iter().map(|row| row.chunks.len()).sum::<usize>();
         let limit = guc::worker_statement_timeout() + FOR_A_CHUNK * u32::try_from(chunks).unwrap_or(u32::MAX);
-        let stored = with_owner(collection, &ids, limit, || job.store());
+        let (stored, cost) = with_owner(collection, &ids, limit, || job.store());
+        let is_locked = stored.as_ref().err().is_some_and(|undone| is_lock(&undone.error));
+        self.charge(collection, cost, is_locked);
         match stored {
             Ok(Progress::More) => {
                 let Some(job) = self.jobs.get_mut(&number) else { return };
@@ -482,7 +507,7 @@ impl Ingest {
                 let Some(job) = self.take(number) else { return };
                 let account = job.account();
                 let (sound, refused) = job.into_rows();
-                self.undone(collection, Some(&account), &sound, undone);
+                self.undone(collection, Some(&account), &sound, undone, cost);
                 self.blame(collection, &account, refused);
             }
         }
@@ -496,29 +521,43 @@ impl Ingest {
     }
 
     /// A transaction in which code of a table's owner can run came to nothing.
-    fn undone(&mut self, collection: i32, account: Option<&Account>, rows: &[JobRow], undone: Undone) {
+    fn undone(&mut self, collection: i32, account: Option<&Account>, rows: &[JobRow], undone: Undone, cost: Duration) {
         if undone.was_too_long {
             self.release(collection, rows);
-            self.hold(collection, &held(guc::worker_statement_timeout()));
+            self.hold(collection, &held(guc::worker_statement_timeout()), cost);
         } else {
             self.failed(collection, account, rows, &Trouble::of_sql(undone.error));
         }
     }
 
-    /// The collection pauses, whichever worker looks at it, also after a restart; `rag.status` says why.
-    fn hold(&mut self, collection: i32, e: &Error) {
+    /// Notes what a transaction over a collection's tables cost, and whether a lock ended it.
+    fn charge(&mut self, collection: i32, cost: Duration, is_locked: bool) {
+        if is_locked {
+            self.schedule.held(collection, cost, false, Instant::now());
+        } else {
+            self.schedule.took(collection, cost, Instant::now());
+        }
+    }
+
+    /// The collection pauses, whichever worker looks at it, also after a restart; `rag.status` says why. It cost so much time.
+    fn hold(&mut self, collection: i32, e: &Error, cost: Duration) {
         let paused = xact::transaction(|| {
-            let (pause, times) = pause::begin(collection);
-            let who = if times <= pause::ENDED_BY_OWNER { "" } else { "a superuser's " };
-            let seconds = pause.as_secs_f64().round();
+            let pause = pause::begin(collection);
+            let who = if pause.times <= pause::ENDED_BY_OWNER { "" } else { "a superuser's " };
+            let seconds = pause.length.as_secs_f64().round();
             let hint = format!(
                 "{} It is tried again in {seconds} s, or once {who}SELECT rag.retry_failures() says so.",
                 e.hint
             );
             registry::statements::note_error(collection, Some(&Error { hint, ..e.clone() }));
+            pause
         });
         match paused {
-            Ok(()) => pgrx::warning!("collection {collection} pauses: {e}"),
+            Ok(pause) => {
+                self.schedule.belongs(collection, pause.owner);
+                self.schedule.held(collection, cost, pause.others, Instant::now());
+                pgrx::warning!("collection {collection} pauses: {e}");
+            }
             Err(e) => self.block(collection, &e),
         }
     }
@@ -588,10 +627,30 @@ impl Ingest {
     }
 }
 
-/// Runs `f` in a transaction in which code of a collection's owner can run.
-fn with_owner<R>(collection: i32, entries: &[i64], limit: Duration, f: impl FnOnce() -> R) -> Result<R, Undone> {
+/// Runs `f` in a transaction in which code of a collection's owner can run; how long it took.
+fn with_owner<R>(
+    collection: i32,
+    entries: &[i64],
+    limit: Duration,
+    f: impl FnOnce() -> R,
+) -> (Result<R, Undone>, Duration) {
     let _busy = presence::busy(collection, entries);
-    xact::limited_transaction(limit, f)
+    let begin = Instant::now();
+    let result = xact::limited_transaction(limit, f);
+    (result, begin.elapsed())
+}
+
+/// Whether a lock that somebody has is why nothing was done.
+fn is_lock(e: &Error) -> bool {
+    e.code == PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE
+}
+
+fn is_locked<R>(result: &Result<Result<R>, Undone>) -> bool {
+    match result {
+        Ok(Ok(_)) => false,
+        Ok(Err(e)) => is_lock(e),
+        Err(undone) => is_lock(&undone.error),
+    }
 }
 
 fn held(limit: Duration) -> Error {

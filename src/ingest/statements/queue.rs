@@ -35,8 +35,8 @@ fn queue_where(c: &Collection, condition: &str) {
 /// What is in the queue.
 #[derive(Debug)]
 pub struct Look {
-    /// Collections with entries that are due and not claimed, in ascending order.
-    pub ready: Vec<i32>,
+    /// Collections with entries that are due and not claimed, in ascending order, and whose they are (0: the source is gone).
+    pub ready: Vec<(i32, u32)>,
     /// How long until the first postponed entry is due.
     pub retry: Option<Duration>,
     /// Whether there are entries at all.
@@ -58,7 +58,8 @@ pub(super) fn over_queue<R>(f: impl FnOnce(&Spi<'_>) -> R) -> R {
 /// Looks what there is to do.
 pub fn look() -> Look {
     let ready = format!(
-        "SELECT c.id FROM rag_internal.collection c
+        "SELECT c.id, coalesce(r.relowner, 0) AS owner
+         FROM rag_internal.collection c LEFT JOIN pg_catalog.pg_class r ON r.oid = c.source
          WHERE EXISTS (SELECT FROM rag_internal.queue q WHERE q.collection = c.id AND {READY}) AND {NOT_PAUSED}
          ORDER BY c.id"
     );
@@ -71,7 +72,9 @@ pub fn look() -> Look {
         NOT EXISTS (SELECT FROM rag_internal.collection c
                     WHERE EXISTS (SELECT FROM rag_internal.queue q WHERE q.collection = c.id)) AS is_empty";
     over_queue(|s| {
-        let ready = s.query(Snapshot::New, &ready, &[]).iter().map(|row| row.need_named("id")).collect();
+        let rows = s.query(Snapshot::New, &ready, &[]);
+        let owner = |oid: pgrx::pg_sys::Oid| oid.to_u32();
+        let ready = rows.iter().map(|row| (row.need_named("id"), owner(row.need_named("owner")))).collect();
         let rows = s.query(Snapshot::New, STATE, &[]);
         let state = rows.first().expect("a SELECT without FROM gives a row");
         let seconds: Option<f64> = state.named("seconds");

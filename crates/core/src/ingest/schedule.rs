@@ -23,6 +23,14 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(50);
 const LOOK_FOR_PREPARED: Duration = Duration::from_secs(1);
 /// While something is in the queue that cannot be done now, its state is looked at so often at least.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// What an owner's tables may cost at a time before others come first.
+const NO_COST: Duration = Duration::from_millis(300);
+/// How many times as long as its tables held the worker an owner waits.
+const TIMES_THE_COST: u32 = 10;
+/// Longest wait of an owner.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
+/// An owner whose tables held the worker so long ago begins again.
+const FORGOTTEN: Duration = Duration::from_secs(900);
 
 /// A server and the role (its OID) it is asked as: limits and failures of one key are not another's.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -49,7 +57,22 @@ pub struct Outlook {
 pub struct Schedule {
     collections: HashMap<i32, Collection>,
     accounts: HashMap<Account, Server>,
+    /// By OID of the role.
+    owners: HashMap<u32, Owner>,
     last_served: i32,
+}
+
+/// How an owner's tables fare.
+#[derive(Debug, Default)]
+struct Owner {
+    /// Others that have something to do come first.
+    yields_until: Option<Instant>,
+    /// The collection that held the worker last, and when.
+    last_held: Option<(i32, Instant)>,
+    /// How often another one did than the time before.
+    times: u32,
+    /// Collections wait, but for those that work.
+    paused_until: Option<Instant>,
 }
 
 /// How to take a collection's rows.
@@ -64,11 +87,15 @@ struct Collection {
     paused_until: Option<Instant>,
     /// The server it asks, once a job was read.
     account: Option<Account>,
+    /// OID of the role that owns its source, once that is known.
+    owner: Option<u32>,
+    /// A job was stored since it last held the worker.
+    works: bool,
 }
 
 impl Default for Collection {
     fn default() -> Self {
-        Self { rows: FIRST_ROWS, singly: 0, failures: 0, paused_until: None, account: None }
+        Self { rows: FIRST_ROWS, singly: 0, failures: 0, paused_until: None, account: None, owner: None, works: false }
     }
 }
 
@@ -84,11 +111,59 @@ struct Server {
 
 impl Schedule {
     /// Collections with entries, in the order to serve them: one job each, beginning after the one served last, so that a
-    /// long queue does not keep a short one waiting. `ready` is in ascending order.
-    pub fn order(&self, mut ready: Vec<i32>) -> Vec<i32> {
+    /// long queue does not keep a short one waiting. Those whose owner took much of the worker's time are left out while
+    /// others have something to do. `ready` is in ascending order.
+    pub fn order(&self, mut ready: Vec<i32>, now: Instant) -> Vec<i32> {
         let begin = ready.partition_point(|c| *c <= self.last_served);
         ready.rotate_left(begin);
-        ready
+        let (yielding, first): (Vec<i32>, Vec<i32>) =
+            ready.into_iter().partition(|c| self.owner_of(*c).is_some_and(|o| is_on(o.yields_until, now)));
+        if first.is_empty() { yielding } else { first }
+    }
+
+    fn owner_of(&self, collection: i32) -> Option<&Owner> {
+        self.owners.get(&self.collections.get(&collection)?.owner?)
+    }
+
+    /// Notes whose a collection is.
+    pub fn belongs(&mut self, collection: i32, owner: u32) {
+        self.collections.entry(collection).or_default().owner = Some(owner);
+    }
+
+    /// A transaction over a collection's tables took so long.
+    pub fn took(&mut self, collection: i32, cost: Duration, now: Instant) {
+        let owner = self.collections.get(&collection).and_then(|c| c.owner);
+        if let Some(owner) = owner.filter(|_| cost > NO_COST) {
+            self.owners.entry(owner).or_default().yields_until = Some(now + cost);
+        }
+    }
+
+    /// Code or locks of a collection's owner held the worker for so long, and came to nothing. With the second collection of
+    /// which that is so (`others`: others of the same owner pause for it), all those of that owner wait that are not known to
+    /// work, longer each time: one after the other they would keep everybody else waiting.
+    pub fn held(&mut self, collection: i32, cost: Duration, others: bool, now: Instant) {
+        self.took(collection, cost, now);
+        let c = self.collections.entry(collection).or_default();
+        c.works = false;
+        let Some(owner) = c.owner else { return };
+        let owner = self.owners.entry(owner).or_default();
+        if owner.last_held.is_some_and(|(_, at)| now.saturating_duration_since(at) > FORGOTTEN) {
+            *owner = Owner { yields_until: owner.yields_until, ..Owner::default() };
+        }
+        let is_another = owner.last_held.is_some_and(|(last, _)| last != collection);
+        owner.last_held = Some((collection, now));
+        // Those that worked until now are tried while the others wait already: that makes nothing worse.
+        if (others || is_another) && !is_on(owner.paused_until, now) {
+            let wait = cost.saturating_mul(TIMES_THE_COST << owner.times.min(16)).min(LONGEST_WAIT);
+            owner.times += 1;
+            owner.paused_until = Some(now + wait);
+        }
+    }
+
+    /// Whether a collection waits because others of its owner held the worker.
+    pub fn waits_for_owner(&self, collection: i32, now: Instant) -> bool {
+        let works = self.collections.get(&collection).is_some_and(|c| c.works);
+        !works && self.owner_of(collection).is_some_and(|o| is_on(o.paused_until, now))
     }
 
     /// How many rows of a collection to take now; `None`: none, since it pauses or its server does or has no room.
@@ -96,7 +171,10 @@ impl Schedule {
     pub fn rows(&self, collection: i32, under_way: impl Fn(&Account) -> usize, now: Instant) -> Option<usize> {
         let Some(c) = self.collections.get(&collection) else { return Some(FIRST_ROWS) };
         let account = c.account.as_ref();
-        if is_on(c.paused_until, now) || account.is_some_and(|a| !self.has_room(a, under_way(a), now)) {
+        if is_on(c.paused_until, now) || self.waits_for_owner(collection, now) {
+            return None;
+        }
+        if account.is_some_and(|a| !self.has_room(a, under_way(a), now)) {
             return None;
         }
         Some(if c.singly > 0 { 1 } else { c.rows })
@@ -134,7 +212,9 @@ impl Schedule {
 
     /// A job was stored.
     pub fn stored(&mut self, collection: i32) {
-        self.collections.entry(collection).or_default().failures = 0;
+        let c = self.collections.entry(collection).or_default();
+        c.failures = 0;
+        c.works = true;
     }
 
     /// A job of so many rows failed, one of which is to blame: they are taken one at a time.
@@ -177,8 +257,10 @@ impl Schedule {
     pub fn wait(&self, outlook: Outlook, now: Instant) -> Option<Duration> {
         let servers = self.accounts.values().map(|s| s.paused_until);
         let collections = self.collections.values().map(|c| c.paused_until);
+        let owners = self.owners.values().flat_map(|o| [o.yields_until, o.paused_until]);
         let pauses = servers
             .chain(collections)
+            .chain(owners)
             .flatten()
             .map(|until| until.saturating_duration_since(now))
             .filter(|rest| !rest.is_zero());
@@ -212,7 +294,7 @@ mod tests {
         let mut schedule = Schedule::default();
         for (served, order) in [(0, [1, 4, 9]), (4, [9, 1, 4]), (9, [1, 4, 9]), (5, [9, 1, 4])] {
             schedule.started(served, 1, 1, 1);
-            assert_eq!(schedule.order(vec![1, 4, 9]), order, "after {served}");
+            assert_eq!(schedule.order(vec![1, 4, 9], Instant::now()), order, "after {served}");
         }
     }
 
@@ -293,6 +375,64 @@ mod tests {
         assert_eq!(schedule.rows(1, none, now + Duration::from_secs(2)), Some(FIRST_ROWS));
         schedule.stored(1);
         assert!(schedule.block(1, now));
+    }
+
+    #[test]
+    fn who_takes_much_time_comes_after_others() {
+        let now = Instant::now();
+        let s = Duration::from_secs;
+        let mut schedule = Schedule::default();
+        for (collection, owner) in [(1, 10), (2, 10), (3, 20)] {
+            schedule.belongs(collection, owner);
+        }
+        schedule.took(1, Duration::from_millis(100), now);
+        assert_eq!(schedule.order(vec![1, 2, 3], now), [1, 2, 3]);
+        schedule.took(1, s(9), now);
+        assert_eq!(schedule.order(vec![1, 2, 3], now), [3]);
+        assert_eq!(schedule.order(vec![1, 2], now), [1, 2], "nobody else has anything to do");
+        assert_eq!(schedule.rows(2, none, now), Some(FIRST_ROWS));
+        assert_eq!(schedule.order(vec![1, 2, 3], now + s(9)), [1, 2, 3]);
+    }
+
+    #[test]
+    fn an_owner_waits_whose_collections_hold_the_worker_one_after_the_other() {
+        let now = Instant::now();
+        let s = Duration::from_secs;
+        let mut schedule = Schedule::default();
+        for (collection, owner) in [(1, 10), (2, 10), (3, 10), (4, 10), (5, 20)] {
+            schedule.belongs(collection, owner);
+        }
+        schedule.stored(4);
+        for _ in 0..3 {
+            schedule.held(1, s(2), false, now);
+            assert_eq!(schedule.rows(3, none, now), Some(FIRST_ROWS), "one collection waits by itself");
+        }
+        schedule.held(2, s(2), false, now);
+        for (collection, waits) in [(1, true), (2, true), (3, true), (4, false), (5, false)] {
+            assert_eq!(schedule.waits_for_owner(collection, now), waits, "collection {collection}");
+            assert_eq!(schedule.rows(collection, none, now).is_none(), waits, "collection {collection}");
+        }
+        assert_eq!(schedule.wait(Outlook { left: true, ..Outlook::default() }, now + s(2)), Some(s(18)));
+        assert!(!schedule.waits_for_owner(3, now + s(20)));
+        // Longer each time, and also the one that worked until then.
+        schedule.held(4, s(2), false, now + s(20));
+        assert!(schedule.waits_for_owner(4, now + s(59)));
+        assert!(!schedule.waits_for_owner(4, now + s(60)));
+        schedule.held(2, s(2), false, now + s(30));
+        assert!(!schedule.waits_for_owner(3, now + s(60)), "it waited already");
+        for (n, collection) in [1, 2, 1, 2, 1, 2].into_iter().enumerate() {
+            schedule.held(collection, s(2), false, now + s(60 + 400 * n as u64));
+        }
+        let last = now + s(2060);
+        assert!(schedule.waits_for_owner(3, last + LONGEST_WAIT - s(1)));
+        assert!(!schedule.waits_for_owner(3, last + LONGEST_WAIT));
+        // After a long time it begins again.
+        let later = last + FORGOTTEN + s(1);
+        schedule.held(1, s(2), false, later);
+        assert!(!schedule.waits_for_owner(3, later));
+        // Another worker, or the one before, told of others.
+        schedule.held(1, s(2), true, later);
+        assert!(schedule.waits_for_owner(3, later + s(19)) && !schedule.waits_for_owner(3, later + s(20)));
     }
 
     #[test]

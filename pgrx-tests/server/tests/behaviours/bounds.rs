@@ -489,3 +489,147 @@ async fn a_description_is_short() {
     let most = most_memory(fresh.pid.into());
     assert!(most < 250, "{most} MB");
 }
+
+/// A role that has tables in schema m, and `count` collections m.bait_1, m.bait_2 ...
+async fn with_baits(db: &Database<'_>, count: usize) -> Session {
+    let role = db.create_role("attacker").await;
+    db.connect().await.run(&format!("CREATE SCHEMA m AUTHORIZATION {}", quote(&role))).await;
+    let attacker = db.connect_as(&role).await;
+    attacker.run("SET search_path = m, public").await;
+    for n in 1..=count {
+        attacker
+            .run(&format!(
+                "CREATE TABLE bait_{n} (id int PRIMARY KEY, body text);
+                 SELECT rag.create_collection('bait_{n}', 'm.bait_{n}', '{{body}}', embedding_model => 'fake/embed-8')"
+            ))
+            .await;
+    }
+    attacker
+}
+
+/// Somebody else's rows, one after the other, are each embedded in less than this.
+async fn others_are_served(session: &Session, from: i32, limit: Duration) {
+    for id in from..from + 4 {
+        let began = Instant::now();
+        session.run(&format!("INSERT INTO good VALUES ({id}, 'somebody else''s row')")).await;
+        is_soon_current(session, "good").await;
+        assert!(began.elapsed() < limit, "row {id} took {:?}", began.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn many_collections_of_one_owner_hold_nobody_up() {
+    const BAITS: usize = 16;
+    let cluster = Cluster::builder().setting("rag.worker_statement_timeout", "1s").start().await;
+    let db = Database::in_cluster(&cluster).await;
+    let session = db.connect().await;
+    make(&session, "good", "fake/embed-8").await;
+    let attacker = with_baits(&db, BAITS).await;
+    current(&session).await;
+    let for_all = |sql: &str| (1..=BAITS).map(|n| sql.replace("{n}", &n.to_string())).collect::<String>();
+    // Locks, of collections that worked until then.
+    attacker.run(&for_all("INSERT INTO bait_{n} VALUES (1, 'x');")).await;
+    current(&session).await;
+    attacker.run(&format!("BEGIN; {}", for_all("INSERT INTO bait_{n} VALUES (3, 'x');"))).await;
+    let locker = cluster.connect(&db.name, SUPERUSER).await;
+    locker.run(&format!("BEGIN; {}", for_all("LOCK TABLE m.bait_{n}_chunks;"))).await;
+    attacker.run("COMMIT").await;
+    others_are_served(&session, 1, Duration::from_secs(5)).await;
+    locker.run("ROLLBACK").await;
+    for n in 1..=BAITS {
+        is_soon_current(&session, &format!("bait_{n}")).await;
+    }
+    // Code.
+    attacker
+        .run(&format!(
+            "CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(4); RETURN NEW; END $$;
+             {}",
+            for_all("CREATE TRIGGER hold BEFORE INSERT ON bait_{n}_chunks FOR EACH ROW EXECUTE FUNCTION hold();")
+        ))
+        .await;
+    attacker.run(&format!("BEGIN; {} COMMIT", for_all("INSERT INTO bait_{n} VALUES (4, 'y'), (5, 'y');"))).await;
+    session.wait_until("a pause", PATIENCE, "SELECT count(*) > 0 FROM rag_internal.pause").await;
+    others_are_served(&session, 10, Duration::from_secs(5)).await;
+}
+
+#[tokio::test]
+async fn what_an_owners_code_locks_is_given_up() {
+    let (db, session) = Database::open().await;
+    make(&session, "good", "fake/embed-8").await;
+    let attacker = with_baits(&db, 1).await;
+    current(&session).await;
+    let workers = session.value("SELECT rag_internal.worker_pids()").await;
+    attacker
+        .run(
+            "CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN PERFORM pg_advisory_lock(71), pg_advisory_lock(71); RETURN NEW; END $$;
+             CREATE TRIGGER hold BEFORE INSERT ON bait_1_chunks FOR EACH ROW EXECUTE FUNCTION hold();
+             INSERT INTO bait_1 VALUES (1, 'x')",
+        )
+        .await;
+    is_soon_current(&session, "bait_1").await;
+    session.wait_until("the lock to be free", PATIENCE, "SELECT pg_try_advisory_lock(71)").await;
+    assert_eq!(session.value("SELECT rag_internal.worker_pids()").await, workers, "the worker lost its place");
+}
+
+#[tokio::test]
+async fn nothing_is_left_in_the_queue_of_a_collection_that_is_dropped() {
+    let (_db, session) = Database::open().await;
+    make(&session, "good", "fake/embed-8").await;
+    for n in 0..24 {
+        let drop = if n % 2 == 0 { "" } else { "SELECT rag.drop_collection('gone');" };
+        session
+            .run(
+                "CREATE TABLE gone (id int PRIMARY KEY, body text);
+                 SELECT rag.create_collection('gone', 'gone', '{body}', embedding_model => 'fake/embed-8')",
+            )
+            .await;
+        session.run("INSERT INTO gone SELECT i, 'row ' || i FROM generate_series(1, 2000) i").await;
+        session.run(&format!("SELECT pg_sleep({})", 0.01 + f64::from(n) * 0.004)).await;
+        session.run(drop).await;
+        session.run("DROP TABLE gone").await;
+    }
+    let orphans = "SELECT count(*) FROM rag_internal.queue q
+        WHERE NOT EXISTS (SELECT FROM rag_internal.collection c WHERE c.id = q.collection)";
+    assert_eq!(session.number(orphans).await, 0);
+    // What is left all the same goes when a worker starts; what a restore may have brought before its collection stays.
+    session
+        .run(
+            "INSERT INTO rag_internal.queue (collection, key) VALUES (1, '{\"id\": 1}'), (2, '{\"id\": 1}'), (1000000, '{\"id\": 1}');
+             INSERT INTO rag_internal.pause (collection, until) VALUES (2, now());
+             INSERT INTO rag_internal.failure (collection, key, attempts, error) VALUES (2, '{}', 1, 'x')",
+        )
+        .await;
+    session.run("SELECT pg_terminate_backend(p) FROM unnest(rag_internal.worker_pids()) p").await;
+    session.run("INSERT INTO good VALUES (2, 'wakes it')").await;
+    is_soon_current(&session, "good").await;
+    session.wait_until("the sweep", PATIENCE, &format!("SELECT ({orphans}) = 1")).await;
+    assert_eq!(session.number("SELECT count(*) FROM rag_internal.pause").await, 0);
+    assert_eq!(session.number("SELECT count(*) FROM rag_internal.failure").await, 0);
+}
+
+#[tokio::test]
+async fn the_queue_takes_nothing_that_stops_its_collection() {
+    let (_db, session) = Database::open().await;
+    make(&session, "good", "fake/embed-8").await;
+    let many = "jsonb_build_object('id', (SELECT jsonb_agg(i) FROM generate_series(1, 1000) i))";
+    for (columns, values) in [
+        ("key", "'[1]'"),
+        ("key", "'\"x\"'"),
+        ("key", "'null'"),
+        ("keys", "'\"x\"'"),
+        ("keys", "'{\"id\": 5}'"),
+        ("keys", "'{\"id\": [1], \"n\": {\"a\": [1]}}'"),
+        ("keys", many),
+        ("rows", "2147483647"),
+        ("rows", "0"),
+        ("rows", "-1"),
+    ] {
+        let sql = format!(
+            "INSERT INTO rag_internal.queue (collection, {columns}) SELECT id, {values} FROM rag_internal.collection"
+        );
+        session.error(&sql, "23514").await;
+    }
+    session.run("INSERT INTO rag_internal.queue (collection, keys, rows) SELECT id, '{\"id\": [7, 8]}', 2 FROM rag_internal.collection").await;
+    is_soon_current(&session, "good").await;
+}
