@@ -13,7 +13,7 @@ use std::time::Instant;
 
 /// A run that is over.
 pub struct Finished {
-    /// Its identifier, also where the transaction may not record it; `None` where `rag.record` is off.
+    /// Its identifier; `None` where it is not recorded.
     pub id: Option<Uuid>,
     /// Chat model.
     pub model: String,
