@@ -392,3 +392,19 @@ CREATE FUNCTION rag_internal.problem(collection integer) RETURNS TABLE (error te
     AS 'MODULE_PATHNAME', 'problem_wrapper';
 COMMENT ON FUNCTION rag_internal.problem(integer) IS
 'Why a collection cannot be used as its tables are now, and what to do about it; NULL where it can, and for roles that do not own its source';
+
+-- Statements over sources call these as whoever reads, and so everybody may.
+CREATE FUNCTION rag_internal.plain_text(value anyelement) RETURNS text
+    LANGUAGE c STABLE STRICT PARALLEL SAFE
+    AS 'MODULE_PATHNAME', 'plain_text_wrapper';
+GRANT EXECUTE ON FUNCTION rag_internal.plain_text(anyelement) TO PUBLIC;
+COMMENT ON FUNCTION rag_internal.plain_text(anyelement) IS
+'A value as its type''s output function writes it with TimeZone UTC, DateStyle ISO, lc_monetary C, search_path pg_catalog and so on: the same whatever the session''s settings are';
+
+-- Not in parallel workers, which cannot have subtransactions.
+CREATE FUNCTION rag_internal.plain_json(value anyelement) RETURNS jsonb
+    LANGUAGE c STABLE STRICT PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME', 'plain_json_wrapper';
+GRANT EXECUTE ON FUNCTION rag_internal.plain_json(anyelement) TO PUBLIC;
+COMMENT ON FUNCTION rag_internal.plain_json(anyelement) IS
+'A value as to_jsonb makes it under the settings of rag_internal.plain_text; NULL for json that jsonb cannot hold, such as \u0000';

@@ -17,6 +17,7 @@ pub mod role;
 pub mod setting;
 pub mod spi;
 pub mod trigger;
+pub mod uniform;
 pub mod vector;
 pub mod wake;
 pub mod worker;

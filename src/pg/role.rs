@@ -1,11 +1,13 @@
 //! Acting as another role for a moment, and settings that hold for a moment.
 
 use pgrx::pg_sys;
-use std::ffi::{CString, c_int};
+use std::ffi::{CStr, CString, c_char, c_int};
 
 unsafe extern "C" {
-    // The variable behind the setting bytea_output (utils/bytea.h), which pgrx does not bind: 1 is hex.
+    // The variables behind the settings bytea_output (utils/bytea.h; 1 is hex) and lc_monetary (utils/pg_locale.h), which pgrx
+    // does not bind.
     static bytea_output: c_int;
+    static locale_monetary: *const c_char;
 }
 const BYTEA_OUTPUT_HEX: c_int = 1;
 
@@ -133,7 +135,7 @@ pub fn name(role: pg_sys::Oid) -> String {
         if name.is_null() {
             role.to_u32().to_string()
         } else {
-            std::ffi::CStr::from_ptr(name).to_string_lossy().into_owned()
+            CStr::from_ptr(name).to_string_lossy().into_owned()
         }
     }
 }
@@ -160,13 +162,13 @@ impl ActingAs {
     }
 
     /// The current role itself, restricted and unable to write, while policies of other people's tables are asked on its
-    /// behalf. Its own search_path holds, since policies may rely on it.
+    /// behalf. Its own search_path and styles hold, since policies may rely on them.
     pub fn guarded_self() -> Self {
         let guard = Self::enter(
             current(),
             (pg_sys::SECURITY_LOCAL_USERID_CHANGE | pg_sys::SECURITY_RESTRICTED_OPERATION) as i32,
         );
-        make_reading_uniform();
+        ask_policies();
         // The variable of transaction_read_only, which PostgreSQL 16 and later do not let anybody set for a while by
         // name. SQL cannot switch it off again, since a query has run.
         // SAFETY: writes a static of this process; Drop puts it back, and so does the abort of a (sub)transaction.
@@ -216,7 +218,7 @@ pub fn has_settled_path() -> bool {
     // SAFETY: the variable of search_path, NULL or NUL-terminated.
     unsafe {
         let path = pg_sys::namespace_search_path;
-        !path.is_null() && std::ffi::CStr::from_ptr(path).to_bytes() == SETTLED_PATH.as_bytes()
+        !path.is_null() && CStr::from_ptr(path).to_bytes() == SETTLED_PATH.as_bytes()
     }
 }
 
@@ -226,29 +228,70 @@ fn settle_search_path() {
     }
 }
 
-/// Keys and contents are written and read alike by everybody, whatever a session's own styles are. With row_security off
-/// (as pg_dump's scripts set it) a statement that a policy concerns would be an error.
-fn make_reading_uniform() {
+/// A setting that decides how values are written, with the value that holds where they must be written alike by everybody.
+struct Style {
+    name: &'static str,
+    value: &'static str,
+    holds: fn() -> bool,
+}
+
+/// Those that a session often has otherwise, or that decide how a key is read.
+const STYLES: [Style; 5] = [
+    // SAFETY: here and below, reads statics of this process.
+    Style { name: "DateStyle", value: "ISO", holds: || unsafe { pg_sys::DateStyle == pg_sys::USE_ISO_DATES as i32 } },
+    Style {
+        name: "IntervalStyle",
+        value: "postgres",
+        // SAFETY: as above.
+        holds: || unsafe { pg_sys::IntervalStyle == pg_sys::INTSTYLE_POSTGRES as i32 },
+    },
+    // 1 and above give the shortest exact text.
+    // SAFETY: as above.
+    Style { name: "extra_float_digits", value: "1", holds: || unsafe { pg_sys::extra_float_digits >= 1 } },
+    // SAFETY: as above.
+    Style { name: "bytea_output", value: "hex", holds: || unsafe { bytea_output == BYTEA_OUTPUT_HEX } },
+    Style { name: "TimeZone", value: "UTC", holds: has_universal_time },
+];
+
+/// Those that matter to few types: money, and names of objects.
+const RARE_STYLES: [Style; 2] = [
+    Style { name: "lc_monetary", value: "C", holds: has_plain_money },
+    // SAFETY: reads a static of this process.
+    Style { name: "quote_all_identifiers", value: "off", holds: || unsafe { !pg_sys::quote_all_identifiers } },
+];
+
+fn has_universal_time() -> bool {
+    // SAFETY: the time zone of the session, which is never NULL in a transaction; its name is NUL-terminated. ISO output has
+    // the offset, not the name.
+    let name = unsafe { CStr::from_ptr(pg_sys::pg_get_timezone_name(pg_sys::session_timezone)) };
+    [c"UTC", c"Etc/UTC", c"GMT"].contains(&name)
+}
+
+fn has_plain_money() -> bool {
+    // SAFETY: the variable of lc_monetary, NULL or NUL-terminated.
+    unsafe { !locale_monetary.is_null() && CStr::from_ptr(locale_monetary) == c"C" }
+}
+
+fn make_uniform(styles: &[Style]) {
+    for style in styles {
+        if !(style.holds)() {
+            set_locally(style.name, style.value);
+        }
+    }
+}
+
+/// With row_security off (as pg_dump's scripts set it) a statement that a policy concerns would be an error.
+fn ask_policies() {
     // SAFETY: reads a static.
     if unsafe { !pg_sys::row_security } {
         set_locally("row_security", "on");
     }
-    // SAFETY: reads statics.
-    let (dates, intervals, digits, bytes) =
-        unsafe { (pg_sys::DateStyle, pg_sys::IntervalStyle, pg_sys::extra_float_digits, bytea_output) };
-    if dates != pg_sys::USE_ISO_DATES as i32 {
-        set_locally("DateStyle", "ISO");
-    }
-    if intervals != pg_sys::INTSTYLE_POSTGRES as i32 {
-        set_locally("IntervalStyle", "postgres");
-    }
-    // 1 and above give the shortest exact text.
-    if digits < 1 {
-        set_locally("extra_float_digits", "1");
-    }
-    if bytes != BYTEA_OUTPUT_HEX {
-        set_locally("bytea_output", "hex");
-    }
+}
+
+/// What is made of many values is written quickly where the session's settings are those of everybody already.
+fn make_reading_uniform() {
+    ask_policies();
+    make_uniform(&STYLES);
 }
 
 impl Drop for ActingAs {
@@ -294,10 +337,38 @@ impl Settings {
         settings
     }
 
-    /// The settings under which rows are captured, whatever the writer's session has.
+    /// The settings under which rows are captured, whatever the writer's session has. Keys are written alike by themselves.
     pub fn for_capture() -> Self {
         let settings = Self::new();
-        make_reading_uniform();
+        ask_policies();
+        settings
+    }
+
+    /// A level under which values are written alike whatever the session has: all styles and, if `names`, names of objects.
+    /// None where they are so already.
+    pub fn uniform(names: bool) -> Option<Self> {
+        let path_holds = !names || has_settled_path();
+        if path_holds && STYLES.iter().chain(&RARE_STYLES).all(|style| (style.holds)()) {
+            return None;
+        }
+        let settings = Self::new();
+        make_uniform(&STYLES);
+        make_uniform(&RARE_STYLES);
+        if !path_holds {
+            settle_search_path();
+        }
+        Some(settings)
+    }
+
+    /// A level under which intervals and money are read as they were written alike; dates and times say themselves what they
+    /// are.
+    pub fn for_keys() -> Self {
+        let settings = Self::new();
+        for style in STYLES.iter().chain(&RARE_STYLES) {
+            if matches!(style.name, "IntervalStyle" | "lc_monetary") && !(style.holds)() {
+                settings.set(style.name, style.value);
+            }
+        }
         settings
     }
 
@@ -333,7 +404,7 @@ pub fn open_setting(name: &str) -> Option<String> {
             return None;
         }
         let value = pg_sys::GetConfigOption(name.as_ptr(), true, false);
-        if value.is_null() { None } else { std::ffi::CStr::from_ptr(value).to_str().ok().map(str::to_owned) }
+        if value.is_null() { None } else { CStr::from_ptr(value).to_str().ok().map(str::to_owned) }
     }
 }
 
@@ -343,7 +414,7 @@ pub fn setting(name: &str) -> Option<String> {
     // SAFETY: missing_ok; the string belongs to the GUC machinery and is copied at once.
     unsafe {
         let value = pg_sys::GetConfigOption(name.as_ptr(), true, false);
-        if value.is_null() { None } else { Some(std::ffi::CStr::from_ptr(value).to_string_lossy().into_owned()) }
+        if value.is_null() { None } else { Some(CStr::from_ptr(value).to_string_lossy().into_owned()) }
     }
 }
 

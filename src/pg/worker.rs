@@ -137,6 +137,9 @@ pub fn apply_settings() {
         (c"IntervalStyle", c"postgres"),
         (c"extra_float_digits", c"1"),
         (c"bytea_output", c"hex"),
+        (c"TimeZone", c"UTC"),
+        (c"lc_monetary", c"C"),
+        (c"quote_all_identifiers", c"off"),
         #[cfg(any(feature = "pg17", feature = "pg18"))]
         (c"transaction_timeout", c"0"),
     ] {

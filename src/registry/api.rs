@@ -1,7 +1,8 @@
-//! `rag_internal.may_read`, `rag_internal.problem`; the trigger function `rag_internal.registry_changed`.
+//! `rag_internal.may_read`, `rag_internal.problem`, `rag_internal.plain_text`, `rag_internal.plain_json`; the trigger function `rag_internal.registry_changed`.
 
 use crate::pg::invalidation;
 use crate::pg::trigger::TriggerCall;
+use crate::pg::uniform::{self, PlainJson, PlainText};
 use pgrx::heap_tuple::PgHeapTuple;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::pgbox::AllocatedByPostgres;
@@ -20,6 +21,16 @@ fn problem(
     let owned = super::by_id(collection).filter(|c| super::must_own(c).is_ok());
     let problem = owned.and_then(|c| c.check().err());
     Ok(TableIterator::once((problem.as_ref().map(|e| e.message.clone()), problem.map(|e| e.hint))))
+}
+
+#[pg_extern(sql = false)]
+fn plain_text(value: pg_sys::FunctionCallInfo) -> Result<PlainText, ErrorReport> {
+    Ok(uniform::text(value))
+}
+
+#[pg_extern(sql = false)]
+fn plain_json(value: pg_sys::FunctionCallInfo) -> Result<PlainJson, ErrorReport> {
+    Ok(uniform::json(value))
 }
 
 #[pg_trigger(sql = false)]

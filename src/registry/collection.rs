@@ -52,9 +52,11 @@ impl Collection {
         self.content.iter().map(|column| column.as_text(alias)).collect()
     }
 
-    /// A 64-bit hash of a source row's content: a chunk whose row has another one by now is out of date.
+    /// A 64-bit hash of what is embedded of a source row, title and content: a chunk whose row has another one by now is out of
+    /// date.
     pub fn content_hash(&self, alias: &str) -> String {
-        super::statements::hash_of_texts(&self.content_as_text(alias))
+        let title = self.title.iter().map(|column| column.as_text(alias));
+        super::statements::hash_of_texts(&title.chain(self.content_as_text(alias)).collect::<Vec<_>>())
     }
 
     /// A statement made from these facts, with its plan; `build` writes its text when it is first asked for. `variant` is

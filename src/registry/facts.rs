@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::pg::catalog;
 use crate::pg::role;
 use crate::pg::spi::{Row, quote};
+use crate::pg::uniform::{self, Writing};
 use pgrx::{PgSqlErrorCode, pg_sys};
 
 /// The source of a collection.
@@ -46,27 +47,51 @@ pub struct Column {
     pub is_built_in: bool,
     /// Whether its values are text as they are.
     pub is_text: bool,
+    /// What decides how its values are written.
+    writing: Writing,
+    /// Whether its values are `json`, or hold it: not all of that can be `jsonb`.
+    holds_json: bool,
 }
 
 impl Column {
     /// A column of a type.
     pub fn new(name: String, type_oid: pg_sys::Oid) -> Self {
         let is_text = matches!(type_oid, pg_sys::TEXTOID | pg_sys::VARCHAROID);
-        Self { name, is_built_in: catalog::is_built_in_type(type_oid), is_text }
+        Self {
+            name,
+            is_built_in: catalog::is_built_in_type(type_oid),
+            is_text,
+            writing: uniform::writing(type_oid),
+            holds_json: catalog::types_within(type_oid).contains(&pg_sys::JSONOID),
+        }
     }
 
-    /// The column as text: by the built-in cast, or by the type's output function where a cast could be somebody's code.
+    /// The column as text, the same whatever the session's settings are: by the built-in cast, or by the type's output function
+    /// where settings have a part in it or a cast could be somebody's code.
     pub fn as_text(&self, alias: &str) -> String {
-        if self.is_built_in { format!("{alias}.{}::pg_catalog.text", quote(&self.name)) } else { self.output(alias) }
+        let column = format!("{alias}.{}", quote(&self.name));
+        if self.writing == Writing::Alike && self.is_built_in {
+            format!("{column}::pg_catalog.text")
+        } else {
+            format!("rag_internal.plain_text({column})")
+        }
     }
 
     /// The column as its type's output function writes it.
     pub fn output(&self, alias: &str) -> String {
+        if self.is_text { self.as_text(alias) } else { format!("rag_internal.plain_text({alias}.{})", quote(&self.name)) }
+    }
+
+    /// The column as a value that `jsonb_build_object` takes, or its text, where a cast to JSON could be somebody's code.
+    pub fn as_json(&self, alias: &str) -> String {
         let column = format!("{alias}.{}", quote(&self.name));
-        if self.is_text {
-            return format!("{column}::pg_catalog.text");
+        if !self.is_built_in {
+            self.output(alias)
+        } else if self.writing == Writing::Alike && !self.holds_json {
+            column
+        } else {
+            format!("rag_internal.plain_json({column})")
         }
-        format!("CASE WHEN {column} IS NOT NULL THEN pg_catalog.format('%s', {column}) END")
     }
 }
 

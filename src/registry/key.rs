@@ -1,7 +1,9 @@
 //! The key of a source row: its primary key, as columns, as jsonb, as a join.
 
 use crate::pg::catalog;
+use crate::pg::role::Settings;
 use crate::pg::spi::quote;
+use crate::pg::uniform::{self, Writing};
 use pgrx::pg_sys;
 
 /// The primary key's columns in a source, in the order the collection names them.
@@ -15,6 +17,11 @@ pub struct Key {
     pub equality: Vec<String>,
     /// Whether all types and operators are PostgreSQL's own, so that comparing and reading keys runs nobody's code.
     pub is_built_in: bool,
+    /// Their types as the catalog has them, domains as domains.
+    pub oids: Vec<pg_sys::Oid>,
+    /// What decides how their values are written.
+    writing: Vec<Writing>,
+    is_read_alike: bool,
 }
 
 impl Key {
@@ -22,8 +29,11 @@ impl Key {
     pub fn new(columns: Vec<String>, types: &[(pg_sys::Oid, i32)], equality: Vec<String>) -> Self {
         let is_built_in = types.iter().all(|(oid, _)| catalog::is_built_in_type(*oid))
             && equality.iter().all(|operator| operator.starts_with("OPERATOR(pg_catalog."));
+        let oids: Vec<pg_sys::Oid> = types.iter().map(|(oid, _)| *oid).collect();
         let types = types.iter().map(|(oid, modifier)| catalog::base_type_name(*oid, *modifier)).collect();
-        Self { columns, types, equality, is_built_in }
+        let writing = oids.iter().map(|oid| uniform::writing(*oid)).collect();
+        let is_read_alike = oids.iter().all(|oid| uniform::is_read_alike(*oid));
+        Self { columns, types, equality, is_built_in, oids, writing, is_read_alike }
     }
 
     /// `left.id = right.id AND ...` with the operators of the primary key; each side has names of its own.
@@ -43,9 +53,27 @@ impl Key {
             .columns
             .iter()
             .zip(names)
-            .map(|(shown, name)| format!("{}, {alias}.{}", pgrx::spi::quote_literal(shown), quote(name)))
+            .enumerate()
+            .map(|(place, (shown, name))| {
+                let value = self.json(place, &format!("{alias}.{}", quote(name)));
+                format!("{}, {value}", pgrx::spi::quote_literal(shown))
+            })
             .collect();
         format!("pg_catalog.jsonb_build_object({})", pairs.join(", "))
+    }
+
+    /// A value of the column at a place of the key, or an array of such values, as JSON: the same whoever writes it.
+    pub fn json(&self, place: usize, value: &str) -> String {
+        // A collection whose key is not there any more has no types of it.
+        match self.writing.get(place) {
+            None | Some(Writing::Alike) => value.to_owned(),
+            Some(Writing::BySettings | Writing::ByNames) => format!("rag_internal.plain_json({value})"),
+        }
+    }
+
+    /// The settings under which keys are taken apart as they were written, where that depends on settings.
+    pub fn settings(&self) -> Option<Settings> {
+        (!self.is_read_alike).then(Settings::for_keys)
     }
 
     /// `pg_catalog.jsonb_to_record(value) AS alias (id bigint, ...)`: a jsonb key taken apart into typed columns.

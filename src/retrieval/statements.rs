@@ -155,6 +155,7 @@ pub fn visible(c: &Collection, candidates: Vec<Candidate>) -> Vec<Found> {
     let name = if is_guarded { "visible under policies" } else { "visible" };
     let statement = c.statement(name, 0, || visible_sql(c, is_guarded));
     let _acting = if is_guarded { ActingAs::guarded_self() } else { ActingAs::restricted(c.source.owner) };
+    let _settings = c.key.settings();
     let keys: Vec<_> = candidates.iter().map(|c| c.key.clone()).collect();
     let versions: Vec<_> = candidates.iter().map(|c| c.source_xmin).collect();
     let hashes: Vec<_> = candidates.iter().map(|c| c.source_hash).collect();
@@ -229,9 +230,10 @@ fn chunk_text(alias: &str) -> String {
 
 /// A candidate's key, as arguments of `jsonb_build_object`. Of one that no index could hold, a null, which no row has.
 fn candidate_key(c: &Collection) -> String {
-    let pairs = c.key.columns.iter().zip(&c.vectors.key_columns).map(|(shown, name)| {
+    let pairs = c.key.columns.iter().zip(&c.vectors.key_columns).enumerate().map(|(place, (shown, name))| {
         let column = format!("c.{}", quote(name));
-        format!("{}, {}", pgrx::spi::quote_literal(shown), if_small(&column, &column, MAX_KEY))
+        let value = c.key.json(place, &column);
+        format!("{}, {}", pgrx::spi::quote_literal(shown), if_small(&column, &value, MAX_KEY))
     });
     pairs.collect::<Vec<_>>().join(", ")
 }
@@ -256,7 +258,8 @@ fn shown(column: Option<&Column>) -> String {
 }
 
 /// Metadata, an object of the columns' values; of types that are not built in, their text: a cast to JSON could be
-/// somebody's code. In place of a value that is too long stands a null, and in place of all where they are too long together.
+/// somebody's code. In place of a value that is too long, or that `jsonb` cannot hold, stands a null, and in place of all where
+/// they are too long together.
 fn metadata(c: &Collection) -> String {
     if c.metadata.is_empty() {
         return "NULL::pg_catalog.jsonb".to_owned();
@@ -269,8 +272,7 @@ fn metadata(c: &Collection) -> String {
                 "CASE WHEN pg_catalog.octet_length({text}) OPERATOR(pg_catalog.<=) {MAX_METADATA} THEN {text} END"
             );
         }
-        let value = if column.is_built_in { name.clone() } else { column.output("s") };
-        if_small(&name, &value, MAX_METADATA)
+        if_small(&name, &column.as_json("s"), MAX_METADATA)
     });
     let (values, nulls) = (object(c, values), object(c, c.metadata.iter().map(|_| "NULL".to_owned())));
     format!(

@@ -142,8 +142,9 @@ pub fn statement(c: &Collection, event: Event) -> Rc<Statement> {
     };
     c.statement(name, 0, || {
         let Touched { rows, key } = Touched::by(c, event);
-        let names = c.key.columns.iter().map(quote_literal);
-        let pairs: Vec<String> = names.zip(&key).map(|(name, value)| format!("{name}, {value}")).collect();
+        let names = c.key.columns.iter().map(quote_literal).enumerate();
+        let pairs: Vec<String> =
+            names.zip(&key).map(|((place, name), value)| format!("{name}, {}", c.key.json(place, value))).collect();
         format!(
             "INSERT INTO rag_internal.queue (collection, key) SELECT $1, pg_catalog.jsonb_build_object({}) {rows}",
             pairs.join(", ")
@@ -176,7 +177,7 @@ fn insert_in_groups(c: &Collection, touched: &Touched) -> String {
         .iter()
         .zip(1..)
         .zip(&c.key.types)
-        .map(|((name, n), sql_type)| format!("{}, {}", quote_literal(name), array_of(sql_type, n)))
+        .map(|((name, n), sql_type)| format!("{}, {}", quote_literal(name), array_of(c, sql_type, n)))
         .collect();
     format!(
         "INSERT INTO rag_internal.queue (collection, keys, rows)
@@ -190,12 +191,13 @@ fn insert_in_groups(c: &Collection, touched: &Touched) -> String {
 }
 
 /// The values of a key column as one jsonb array. Those of array types (int2vector is one) have no array of their own.
-fn array_of(sql_type: &str, n: i32) -> String {
+fn array_of(c: &Collection, sql_type: &str, n: usize) -> String {
     if sql_type.ends_with(']') || sql_type.ends_with("vector") {
-        format!("pg_catalog.jsonb_agg(t.key_{n})")
-    } else {
-        format!("pg_catalog.to_jsonb(pg_catalog.array_agg(t.key_{n}))")
+        return format!("pg_catalog.jsonb_agg({})", c.key.json(n - 1, &format!("t.key_{n}")));
     }
+    let array = format!("pg_catalog.array_agg(t.key_{n})");
+    let json = c.key.json(n - 1, &array);
+    if json == array { format!("pg_catalog.to_jsonb({array})") } else { json }
 }
 
 /// What a row-level trigger of `relation` runs; $1 is the collection's id, then come the old row, the new row, or both.

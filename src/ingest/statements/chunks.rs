@@ -57,7 +57,7 @@ fn keys(c: &Collection) -> String {
 
 /// How many bytes of text these rows have, in their content and title, in order; 0 for a row that is gone.
 pub fn sizes(c: &Collection, wanted: &[String]) -> Vec<i64> {
-    let title = c.title.as_ref().map(|column| title_as_text(&column.name));
+    let title = c.title.as_ref().map(|column| column.as_text("s"));
     let sizes: Vec<String> = c
         .content_as_text("s")
         .into_iter()
@@ -81,14 +81,10 @@ pub fn sizes(c: &Collection, wanted: &[String]) -> Vec<i64> {
     found
 }
 
-fn title_as_text(column: &str) -> String {
-    format!("s.{}::pg_catalog.text", quote(column))
-}
-
 /// Reads source rows by key; the result has one entry for each key, in order: `None` for a row that is gone.
 pub fn source_rows(c: &Collection, wanted: &[String]) -> Vec<Option<SourceRow>> {
     let title = match &c.title {
-        Some(column) => title_as_text(&column.name),
+        Some(column) => column.as_text("s"),
         None => "NULL::pg_catalog.text".to_owned(),
     };
     let sql = format!(

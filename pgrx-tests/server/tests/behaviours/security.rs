@@ -530,6 +530,8 @@ async fn no_function_lends_rights_to_everybody() {
         "in_scope(jsonb)",
         "is_capturing(integer)",
         "may_read(integer)",
+        "plain_json(anyelement)",
+        "plain_text(anyelement)",
         "problem(integer)",
         "reads_all_runs()",
         "row_counts(integer)",

@@ -241,7 +241,10 @@ fn value(place: &str, of: &syn::Type) -> Value {
         Some("i64") => one(&["bigint"]),
         Some("f64") => one(&["double precision"]),
         Some("Oid") => one(&["oid", "regclass"]),
-        Some("JsonB" | "Jsonb") => one(&["jsonb"]),
+        Some("JsonB" | "Jsonb" | "PlainJson") => one(&["jsonb"]),
+        Some("PlainText") => one(&["text"]),
+        // The call itself: the function looks at its arguments and their types.
+        Some("FunctionCallInfo") => one(&["anyelement", "\"any\""]),
         Some("Uuid") => one(&["uuid"]),
         Some("Interval") => one(&["interval"]),
         Some("Vector") => one(&["vector"]),
