@@ -62,7 +62,7 @@ BEGIN
     RETURN QUERY
     -- Only tables that still belong to the owner they were made for: others wait for rag.refresh.
     WITH served AS MATERIALIZED (
-        SELECT c.id, c.name, c.source, c.key_columns || c.content_columns AS columns, s.relowner AS source_owner, s.relacl AS source_acl,
+        SELECT c.id, c.name, c.source, array_remove(c.key_columns || c.content_columns || c.title_column, NULL) AS columns, s.relowner AS source_owner, s.relacl AS source_acl,
                t.oid AS chunks, t.relowner AS chunks_owner, t.relacl AS chunks_acl
         FROM rag_internal.collection c
         JOIN pg_class s ON s.oid = c.source
@@ -70,7 +70,7 @@ BEGIN
         JOIN pg_class t ON t.oid = g.chunk_table
         JOIN rag_internal.chunk_owner o ON o.chunk_table = g.chunk_table AND o.owner = t.relowner
         WHERE only_collection IS NULL OR c.id = only_collection),
-    -- Who was granted SELECT on the source, or on each of its key and content columns; 0 is PUBLIC. Not the owner, and of
+    -- Who was granted SELECT on the source, or on each of its key, title and content columns; 0 is PUBLIC. Not the owner, and of
     -- those who hold SELECT only those who have it from the owner: what GRANT and REVOKE here leave as it is would be tried
     -- again and again, since they fire the event trigger that leads here.
     readers AS (

@@ -13,6 +13,8 @@ use std::rc::Rc;
 #[derive(Default)]
 struct Cache {
     collections: HashMap<i32, Rc<Collection>>,
+    /// Numbers of collections by their chunk tables, as far as those were asked for.
+    by_chunk_table: HashMap<pg_sys::Oid, i32>,
     /// Numbers of all collections with their sources, by name.
     all: Option<Vec<(i32, pg_sys::Oid)>>,
     /// `rag_internal.collection`, `generation` and `chunk_owner`, whose rows the above were read from.
@@ -36,6 +38,20 @@ pub fn by_name(name: &str) -> Option<Rc<Collection>> {
     refresh();
     let kept = CACHE.with(|cache| cache.borrow().collections.values().find(|c| c.name == name).cloned());
     kept.or_else(|| read(|| statements::by_name(name)))
+}
+
+/// The collection whose chunks, of the generation that serves, are in this table.
+pub fn by_chunk_table(table: pg_sys::Oid) -> Option<Rc<Collection>> {
+    refresh();
+    let kept = CACHE.with(|cache| {
+        let cache = cache.borrow();
+        cache.collections.get(cache.by_chunk_table.get(&table)?).filter(|c| c.vectors.table == table).cloned()
+    });
+    kept.or_else(|| {
+        let found = by_id(statements::id_by_chunk_table(table)?)?;
+        CACHE.with(|cache| cache.borrow_mut().by_chunk_table.insert(table, found.id));
+        Some(found)
+    })
 }
 
 /// All collections, by name.

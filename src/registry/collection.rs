@@ -59,6 +59,12 @@ impl Collection {
         super::statements::hash_of_texts(&title.chain(self.content_as_text(alias)).collect::<Vec<_>>())
     }
 
+    /// Whether a source row still is what a chunk was made of, whose hash is `hash`: a chunk is shown only while it is. Names
+    /// title and content columns, so that whoever asks needs the right to read them.
+    pub fn is_as_embedded(&self, alias: &str, hash: &str) -> String {
+        format!("{} OPERATOR(pg_catalog.=) {hash}", self.content_hash(alias))
+    }
+
     /// A statement made from these facts, with its plan; `build` writes its text when it is first asked for. `variant` is
     /// what else decides its text or the types of its arguments, such as a limit or a relation's OID; 0 where nothing does.
     pub fn statement(&self, name: &'static str, variant: u32, build: impl FnOnce() -> String) -> Rc<Statement> {

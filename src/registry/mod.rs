@@ -13,7 +13,7 @@ pub mod statements;
 mod unnamed;
 mod vectors;
 
-pub use cache::{all, all_readable, by_id, by_name};
+pub use cache::{all, all_readable, by_chunk_table, by_id, by_name};
 pub use collection::Collection;
 pub use facts::Column;
 pub use generation::{Generation, Recipe};

@@ -24,6 +24,15 @@ pub fn by_name(name: &str) -> Option<Collection> {
     one(SQL, arg(name.to_owned()))
 }
 
+/// The number of the collection that is served by a chunk table.
+pub fn id_by_chunk_table(table: pg_sys::Oid) -> Option<i32> {
+    const SQL: &str = "SELECT g.collection FROM rag_internal.generation g
+        WHERE g.chunk_table OPERATOR(pg_catalog.=) $1::pg_catalog.regclass
+          AND g.state OPERATOR(pg_catalog.=) 'serving'::pg_catalog.text";
+    let _acting = ActingAs::superuser();
+    spi::with_latest_snapshot(|| spi::connect(|s| s.query(Snapshot::Active, SQL, &[arg(table)]).one()))
+}
+
 fn one(sql: &str, key: Arg<'_>) -> Option<Collection> {
     let _acting = ActingAs::superuser();
     spi::with_latest_snapshot(|| {

@@ -1,8 +1,9 @@
-//! `rag.search`.
+//! `rag.search`; what the policies of chunk tables call: `rag_internal.shows_row`.
 
-use super::{Query, Scope, Search, search};
+use super::{Query, Scope, Search, search, shown};
 use crate::error::{Error, required};
 use crate::pg::jsonb::Jsonb;
+use crate::pg::uniform;
 use crate::pg::vector::Vector;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
@@ -50,3 +51,8 @@ macro_rules! search_function {
 
 search_function!(search_text, String, text => Query::Text(&text));
 search_function!(search_vector, Vector, vector => Query::Vector(&vector.0));
+
+#[pg_extern(sql = false)]
+fn shows_row(chunk_table: pg_sys::Oid, source_hash: i64, key: pg_sys::FunctionCallInfo) -> Result<bool, ErrorReport> {
+    Ok(shown::shows_row(chunk_table, source_hash, uniform::arguments(key, 2))?)
+}

@@ -11,6 +11,7 @@ mod found;
 mod query_vectors;
 mod scope;
 mod search;
+mod shown;
 mod statements;
 mod vector;
 mod widen;

@@ -3,7 +3,7 @@
 use super::Found;
 use super::arm::Candidate;
 use crate::pg::role::{self, ActingAs, Settings};
-use crate::pg::spi::{self, Cursor, Rows, Snapshot, Spi, arg, quote};
+use crate::pg::spi::{self, Arg, Cursor, Rows, Snapshot, Spi, arg, quote};
 use crate::pg::vector::Vector;
 use crate::registry::statements::{MAX_ARGUMENTS, columns};
 use crate::registry::{Collection, Column};
@@ -45,7 +45,7 @@ fn nearest_visible_sql(c: &Collection, k: usize) -> String {
                FROM {table} c ORDER BY {distance} LIMIT {k})
               AS u ({keys}, chunk, content, source_xmin, source_hash, distance)
          JOIN {source} s ON {join}
-         WHERE s.xmin OPERATOR(pg_catalog.=) u.source_xmin OR {hash} OPERATOR(pg_catalog.=) u.source_hash
+         WHERE s.xmin OPERATOR(pg_catalog.=) u.source_xmin OR {same_content}
          ORDER BY u.distance",
         key = c.key.object("u", &keys),
         content = chunk_text("u"),
@@ -57,7 +57,7 @@ fn nearest_visible_sql(c: &Collection, k: usize) -> String {
         table = c.vectors.table_name,
         source = c.source.name,
         join = c.key.join("s", &c.key.columns, "u", &keys),
-        hash = c.content_hash("s"),
+        same_content = c.is_as_embedded("s", "u.source_hash"),
         keys = keys.join(", "),
     )
 }
@@ -190,7 +190,7 @@ fn visible_sql(c: &Collection, is_guarded: bool) -> String {
               AS u (key, source_xmin, source_hash, place)
          CROSS JOIN LATERAL {record}
          JOIN {source} s ON {join}
-         WHERE {same_version}{hash} OPERATOR(pg_catalog.=) u.source_hash
+         WHERE {same_version}{same_content}
          ORDER BY u.place",
         title = shown(c.title.as_ref()),
         link = shown(c.link.as_ref()),
@@ -198,8 +198,27 @@ fn visible_sql(c: &Collection, is_guarded: bool) -> String {
         record = c.key.record("u.key", "k"),
         source = c.source.name,
         join = c.key.join("s", &c.key.columns, "k", &c.key.columns),
-        hash = c.content_hash("s"),
+        same_content = c.is_as_embedded("s", "u.source_hash"),
     )
+}
+
+/// Whether the current role may SELECT a row with this key and the content that a chunk was made of. As in [`visible`] where
+/// policies decide, whether or not they do: whoever reads the chunk table named it.
+pub fn shows_row(c: &Collection, hash: i64, key: Vec<Arg<'_>>) -> bool {
+    let statement = c.statement("shows row", 0, || {
+        let names = c.key.columns.iter().zip(&c.key.equality).zip(2..);
+        let same_key: Vec<String> =
+            names.map(|((name, operator), n)| format!("s.{} {operator} ${n}", quote(name))).collect();
+        format!(
+            "SELECT true FROM {source} s WHERE {same_key} AND {same_content}",
+            source = c.source.name,
+            same_key = same_key.join(" AND "),
+            same_content = c.is_as_embedded("s", "$1"),
+        )
+    });
+    let args: Vec<Arg<'_>> = std::iter::once(arg(hash)).chain(key).collect();
+    let _acting = ActingAs::guarded_self();
+    spi::connect(|s| s.query_kept(Snapshot::Active, &statement, &args).first().is_some())
 }
 
 /// What a result brings along at most, whatever somebody wrote into its row: longer values are cut or left out before they

@@ -2,8 +2,18 @@
 
 use crate::collection::chunk_table::ChunkTable;
 use crate::pg::spi::quote;
-use crate::registry::statements::{columns, hash_of_texts};
 use pgrx::spi::quote_literal;
+
+/// The policy that shows a chunk to those who may see its row. It names no columns of the source, so that those can be altered and
+/// dropped; it names the key columns of the chunk table, whose type can be altered only while it is not there.
+pub fn create_policy(table: &str, key_columns: &[String]) -> String {
+    let key: Vec<String> = key_columns.iter().map(|name| quote(name)).collect();
+    format!(
+        "CREATE POLICY rag_same_as_source ON {table} FOR SELECT
+            USING (rag_internal.shows_row(tableoid, source_hash, {}));",
+        key.join(", ")
+    )
+}
 
 impl ChunkTable<'_> {
     /// Creates the table with its index, its policy and its comments.
@@ -16,11 +26,6 @@ impl ChunkTable<'_> {
             .map(|(k, name)| format!("{} {}{} NOT NULL", quote(name), k.sql_type, k.collation))
             .collect();
         let key_list = self.key_columns.iter().map(|n| quote(n)).collect::<Vec<_>>().join(", ");
-        // The policy's subquery names the content columns so that reading a chunk asks for the same rights as
-        // reading them; it also makes PostgreSQL follow their renaming and refuse to drop them unasked.
-        let content_names: Vec<String> = self.content.iter().map(|c| c.name.clone()).collect();
-        let readable = columns("s", &[source.key.columns.clone(), content_names].concat());
-        let texts: Vec<String> = self.content.iter().map(|column| column.as_text("s")).collect();
         format!(
             "CREATE TABLE {table} (
                 {keys},
@@ -36,17 +41,12 @@ impl ChunkTable<'_> {
             );
             CREATE INDEX ON {table} USING hnsw (embedding {operator_class});
             ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
-            CREATE POLICY rag_same_as_source ON {table} FOR SELECT
-                USING (EXISTS (SELECT {readable} FROM {source_name} s WHERE {same_key}
-                               AND {hash} OPERATOR(pg_catalog.=) {table}.source_hash));
+            {policy}
             {comments}",
             keys = key_definitions.join(", "),
             vector = self.embedding.sql_type(),
             operator_class = self.embedding.operator_class(),
-            source_name = source.name,
-            same_key = source.key.join("s", &source.key.columns, &table, &self.key_columns),
-            // Not by xmin, which is quicker: system columns cannot be granted, and a role may have columns only.
-            hash = hash_of_texts(&texts),
+            policy = create_policy(&table, &self.key_columns),
             comments = self.comments(&table),
         )
     }
@@ -68,7 +68,7 @@ impl ChunkTable<'_> {
             ("source_xmin", "xmin of the row version the chunk was made of"),
             (
                 "source_hash",
-                "Hash of that version's content: a chunk whose row has changed since is not shown to others",
+                "Hash of that version's title and content: a chunk whose row has changed since is not shown to others",
             ),
             ("embedding", "Embedding of title and text"),
         ];

@@ -45,7 +45,7 @@ fn create_chunk_table(new: &NewCollection<'_>) {
 fn attach(id: i32, new: &NewCollection<'_>) -> Rc<Collection> {
     insert_generation(id, new);
     let collection = registry::by_id(id).expect("inserted just now");
-    // So that DROP TABLE of the source needs no CASCADE although the policy names it.
+    // So that the chunk table goes with its source, unasked.
     catalog::depend_on(collection.vectors.table, collection.source.table);
     create_triggers(&collection);
     for grant in grants_to_sync(Some(id)) {
@@ -202,7 +202,7 @@ pub fn drop(c: &Collection) {
     });
 }
 
-/// Whether the policy that shows a chunk to those who see its row is still there: it goes with a column that it names.
+/// Whether the policy that shows a chunk to those who see its row is still there: it goes with the extension.
 pub fn has_policy(c: &Collection) -> bool {
     const SQL: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_policy p
         WHERE p.polrelid OPERATOR(pg_catalog.=) $1 AND p.polname OPERATOR(pg_catalog.=) 'rag_same_as_source'::pg_catalog.name)";

@@ -535,6 +535,7 @@ async fn no_function_lends_rights_to_everybody() {
         "problem(integer)",
         "reads_all_runs()",
         "row_counts(integer)",
+        "shows_row(oid,bigint,\"any\")",
         "sync_grants()",
         "wake_at_commit()",
         "worker_pids()",
