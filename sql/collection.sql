@@ -261,7 +261,9 @@ BEGIN
                 title_column = CASE title_column WHEN renamed.old_name THEN renamed.new_name ELSE title_column END,
                 link_column = CASE link_column WHEN renamed.old_name THEN renamed.new_name ELSE link_column END,
                 column_numbers = column_numbers - renamed.old_name
-                    || jsonb_build_object(renamed.new_name, column_numbers -> renamed.old_name)
+                    || jsonb_build_object(renamed.new_name, column_numbers -> renamed.old_name),
+                column_types = column_types - renamed.old_name
+                    || jsonb_build_object(renamed.new_name, column_types -> renamed.old_name)
             WHERE id = altered.id;
         END LOOP;
         -- Partitions may have been attached or detached, or the source itself have become a part of another table, which
@@ -295,3 +297,95 @@ COMMENT ON FUNCTION rag_internal.follow_grants() IS 'Event trigger: after GRANT 
 CREATE EVENT TRIGGER rag_follow_grants ON ddl_command_end
     WHEN TAG IN ('GRANT', 'REVOKE') EXECUTE FUNCTION rag_internal.follow_grants();
 COMMENT ON EVENT TRIGGER rag_follow_grants IS 'pg_ragent: after GRANT and REVOKE, chunk tables are readable by those who may read the source';
+
+-- Types of columns. What a changed type makes of a row's content, title or key is found by a comparison; the key of the chunk
+-- table is given the source's new type before that.
+
+CREATE FUNCTION rag_internal.key_to_sync(wanted integer)
+    RETURNS TABLE (name text, type text, value text)
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY
+    SELECT k.name, format_type(s.atttypid, s.atttypmod) ||
+               CASE WHEN s.attcollation = st.typcollation THEN '' ELSE ' COLLATE ' || s.attcollation::regcollation END,
+           -- Where PostgreSQL has no cast that it would use unasked, the new value is what the old one's text says.
+           CASE WHEN s.atttypid = t.atttypid
+                  OR EXISTS (SELECT FROM pg_cast x WHERE x.castsource = t.atttypid AND x.casttarget = s.atttypid AND x.castcontext <> 'e')
+                THEN NULL
+                ELSE format('rag_internal.plain_text(%I)::%s', k.name, format_type(s.atttypid, s.atttypmod)) END
+    FROM rag_internal.collection c
+    JOIN rag_internal.generation g ON g.collection = c.id AND g.state = 'serving' AND NOT g.is_adopted
+    CROSS JOIN LATERAL ROWS FROM (unnest(c.key_columns), unnest(g.chunk_key_columns)) WITH ORDINALITY AS k (source_name, name, place)
+    JOIN pg_attribute s ON s.attrelid = c.source AND s.attname = k.source_name AND NOT s.attisdropped
+    JOIN pg_type st ON st.oid = s.atttypid
+    JOIN pg_attribute t ON t.attrelid = g.chunk_table AND t.attname = k.name AND NOT t.attisdropped
+    WHERE c.id = wanted
+      AND (s.atttypid <> t.atttypid OR s.atttypmod <> t.atttypmod OR s.attcollation <> t.attcollation)
+    ORDER BY k.place;
+END $$;
+REVOKE EXECUTE ON FUNCTION rag_internal.key_to_sync(integer) FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.key_to_sync(integer) IS
+'Key columns of a collection''s chunk table that are of another type or collation than the source''s: which type they are to have, and the new value where a cast does not say it';
+
+CREATE FUNCTION rag_internal.altered_collections() RETURNS TABLE (id integer)
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM rag_internal.collection) THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+    WITH RECURSIVE command AS MATERIALIZED (
+        SELECT d.classid, d.objid FROM pg_event_trigger_ddl_commands() d),
+    -- Types that were altered, and those made of them: domains, arrays, rows, ranges.
+    altered (type) AS (
+        SELECT t.oid FROM command d
+        JOIN pg_type t ON (d.classid = 'pg_type'::regclass AND t.oid = d.objid) OR (d.classid = 'pg_class'::regclass AND t.typrelid = d.objid)
+        UNION
+        SELECT m.id FROM altered a CROSS JOIN LATERAL (
+            SELECT t.oid FROM pg_type t WHERE t.typbasetype = a.type OR t.typelem = a.type
+            UNION ALL
+            SELECT r.reltype FROM pg_attribute f JOIN pg_class r ON r.oid = f.attrelid
+            WHERE f.atttypid = a.type AND NOT f.attisdropped AND r.reltype <> 0
+            UNION ALL
+            SELECT g.rngtypid FROM pg_range g WHERE g.rngsubtype = a.type
+            UNION ALL
+            SELECT g.rngmultitypid FROM pg_range g WHERE g.rngsubtype = a.type) AS m (id)),
+    changed AS (
+        UPDATE rag_internal.collection c SET column_types = rag_internal.used_types(c)
+        WHERE c.source IN (SELECT d.objid FROM command d WHERE d.classid = 'pg_class'::regclass)
+          AND c.column_types <> rag_internal.used_types(c)
+        RETURNING c.id)
+    SELECT n.id FROM changed n
+    UNION
+    SELECT c.id FROM rag_internal.collection c
+    CROSS JOIN LATERAL unnest(c.key_columns || c.content_columns || c.title_column) AS u (name)
+    JOIN pg_attribute a ON a.attrelid = c.source AND a.attname = u.name AND NOT a.attisdropped
+    WHERE a.atttypid IN (SELECT w.type FROM altered w);
+END $$;
+REVOKE EXECUTE ON FUNCTION rag_internal.altered_collections() FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.altered_collections() IS
+'In an event trigger on ddl_command_end: the collections whose columns have other types now, or are of a type that was altered; notes the new types';
+
+CREATE FUNCTION rag_internal.sync_types() RETURNS void
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME', 'sync_types_wrapper';
+GRANT EXECUTE ON FUNCTION rag_internal.sync_types() TO PUBLIC;
+COMMENT ON FUNCTION rag_internal.sync_types() IS
+'In an event trigger on ddl_command_end: gives the keys of chunk tables the types that their sources'' have now, and queues comparisons of the collections';
+
+CREATE FUNCTION rag_internal.follow_types() RETURNS event_trigger
+    LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_EVENT OPERATOR(pg_catalog.<>) 'ddl_command_end'::pg_catalog.text THEN
+        RAISE EXCEPTION 'rag_internal.follow_types() is not for the event %', TG_EVENT
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Drop this event trigger.';
+    END IF;
+    PERFORM rag_internal.sync_types();
+EXCEPTION WHEN undefined_file THEN
+    NULL;
+END $$;
+REVOKE EXECUTE ON FUNCTION rag_internal.follow_types() FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.follow_types() IS 'Event trigger: when a column that a collection uses, or its type, is altered, the chunk table follows and what changed is embedded again';
+CREATE EVENT TRIGGER rag_follow_types ON ddl_command_end
+    WHEN TAG IN ('ALTER TABLE', 'ALTER TYPE', 'ALTER DOMAIN') EXECUTE FUNCTION rag_internal.follow_types();
+COMMENT ON EVENT TRIGGER rag_follow_types IS 'pg_ragent: when a column that a collection uses, or its type, is altered, the chunk table follows';

@@ -13,6 +13,8 @@ CREATE TABLE rag_internal.collection (
     created_at       timestamptz NOT NULL DEFAULT pg_catalog.now(),
     -- Numbers of the columns named above, by name, so that renaming a column can be followed.
     column_numbers   jsonb NOT NULL DEFAULT '{}',
+    -- Their types as SQL, by name, so that a changed type can be followed.
+    column_types     jsonb NOT NULL DEFAULT '{}',
     last_error          text,
     last_error_hint     text,
     last_error_sqlstate text,
@@ -34,6 +36,7 @@ COMMENT ON COLUMN rag_internal.collection.metadata_columns IS 'Columns returned 
 COMMENT ON COLUMN rag_internal.collection.description IS 'What the collection is about; the agent reads it to decide whether to search';
 COMMENT ON COLUMN rag_internal.collection.created_at IS 'When it was created';
 COMMENT ON COLUMN rag_internal.collection.column_numbers IS 'Column numbers by column name, to follow renamed columns';
+COMMENT ON COLUMN rag_internal.collection.column_types IS 'Types and collations as SQL by column name, to follow altered columns';
 COMMENT ON COLUMN rag_internal.collection.last_error IS 'What last stopped the worker from processing the collection; NULL after it went on';
 COMMENT ON COLUMN rag_internal.collection.last_error_hint IS 'What to do about it';
 COMMENT ON COLUMN rag_internal.collection.last_error_sqlstate IS 'Its SQLSTATE';
@@ -169,6 +172,20 @@ $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.columns_by_name(oid, text[]) FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.columns_by_name(oid, text[]) IS
 'Number and type of a table''s columns of these names, both 0 for one that is not there; place counts from 1';
+
+CREATE FUNCTION rag_internal.used_types(registered rag_internal.collection) RETURNS jsonb
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN coalesce((
+        SELECT jsonb_object_agg(u.name, format_type(a.atttypid, a.atttypmod) ||
+                   CASE WHEN a.attcollation = t.typcollation THEN '' ELSE ' COLLATE ' || a.attcollation::regcollation END)
+        FROM rag_internal.columns_by_name(registered.source, rag_internal.used_columns(registered)) AS u
+        JOIN pg_attribute a ON a.attrelid = registered.source AND a.attnum = u.number
+        JOIN pg_type t ON t.oid = a.atttypid), '{}');
+END $$;
+REVOKE EXECUTE ON FUNCTION rag_internal.used_types(rag_internal.collection) FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.used_types(rag_internal.collection) IS
+'Types of the columns that a collection reads, as SQL by column name; with a collation that is not the type''s own';
 
 CREATE FUNCTION rag_internal.primary_key(relation oid)
     RETURNS TABLE (place bigint, name text, type oid, modifier integer, equality text)
@@ -372,12 +389,13 @@ BEGIN
     NEW.column_numbers := coalesce((
         SELECT jsonb_object_agg(u.name, u.number)
         FROM rag_internal.columns_by_name(NEW.source, rag_internal.used_columns(NEW)) AS u WHERE u.number > 0), '{}');
+    NEW.column_types := rag_internal.used_types(NEW);
     RETURN NEW;
 END $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.number_columns() FROM PUBLIC;
-COMMENT ON FUNCTION rag_internal.number_columns() IS 'Trigger of rag_internal.collection: notes the numbers of its source''s columns';
+COMMENT ON FUNCTION rag_internal.number_columns() IS 'Trigger of rag_internal.collection: notes the numbers and types of its source''s columns';
 CREATE TRIGGER number_columns BEFORE INSERT ON rag_internal.collection FOR EACH ROW EXECUTE FUNCTION rag_internal.number_columns();
-COMMENT ON TRIGGER number_columns ON rag_internal.collection IS 'Notes the numbers of the source''s columns';
+COMMENT ON TRIGGER number_columns ON rag_internal.collection IS 'Notes the numbers and types of the source''s columns';
 
 -- The views below rag ask it for their reader, so everybody may call it.
 CREATE FUNCTION rag_internal.may_read(collection integer) RETURNS boolean

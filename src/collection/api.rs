@@ -1,5 +1,5 @@
 //! `rag.create_collection`, `rag.drop_collection`, `rag.refresh`, `rag_internal.row_counts`; what event triggers call:
-//! `rag_internal.sync_grants`, `rag_internal.drop_leftovers`.
+//! `rag_internal.sync_grants`, `rag_internal.sync_types`, `rag_internal.drop_leftovers`.
 
 use super::{create, follow, refresh as refreshing, row_counts, statements};
 use crate::error::required;
@@ -64,6 +64,12 @@ fn refresh(collection: Option<String>) -> Result<(), ErrorReport> {
 #[pg_extern(sql = false)]
 fn sync_grants() -> Result<(), ErrorReport> {
     follow::grants();
+    Ok(())
+}
+
+#[pg_extern(sql = false)]
+fn sync_types() -> Result<(), ErrorReport> {
+    follow::types();
     Ok(())
 }
 

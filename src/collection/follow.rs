@@ -1,8 +1,12 @@
 //! Following what happens to tables: what the event triggers of `sql/collection.sql` have done.
 
 use super::statements;
+use crate::error::Result;
 use crate::pg::role::Settings;
 use crate::pg::xact;
+use crate::registry::{self, Collection};
+use pgrx::PgLogLevel;
+use pgrx::pg_sys::panic::ErrorReport;
 use std::cell::Cell;
 
 /// For how long a GRANT waits for locks on somebody's chunk table, in milliseconds.
@@ -40,6 +44,50 @@ pub fn grants() {
             pgrx::warning!("grants on the chunk table of collection \"{}\" are not up to date: {e}", grant.collection);
         }
     }
+}
+
+/// For how long a change of a key's type waits for those who read the chunk table, in milliseconds. They may be waiting for the
+/// source, which is locked by then: longer would be a deadlock.
+const CONVERSION_PATIENCE_MS: u64 = 900;
+
+/// After columns or types were altered: chunk tables follow, and comparisons find what that made of the rows. What goes wrong is
+/// a warning: it is somebody else's statement. The collection then says what to do.
+pub fn types() {
+    let altered = match xact::attempt(statements::altered_collections) {
+        Ok(altered) => altered,
+        Err(e) => return pgrx::warning!("pg_ragent did not look which collections use what was altered: {e}"),
+    };
+    for id in altered {
+        let attempted = xact::attempt(|| {
+            if let Some(c) = registry::by_id(id) {
+                statements::compare(&c);
+            }
+        })
+        .and_then(|()| registry::by_id(id).map_or(Ok(()), |c| convert_key(&c)));
+        if let Err(e) = attempted {
+            let name = registry::by_id(id).map_or_else(String::new, |c| c.name.clone());
+            let mut report =
+                ErrorReport::new(e.code, format!("the chunk table of collection \"{name}\" does not follow: {e}"), "pg_ragent");
+            report = report.set_hint(format!("SELECT rag.refresh({});", pgrx::spi::quote_literal(&name)));
+            report.report(PgLogLevel::WARNING);
+        }
+    }
+}
+
+/// Gives the key of a chunk table the types that the source's has, if it has others; what is embedded stays.
+///
+/// # Errors
+/// Those of altering the table, which then is as it was.
+pub fn convert_key(c: &Collection) -> Result<()> {
+    // Of a key that is not there, or of a former owner's table, there is nothing to be made.
+    let has_key = c.key.types.len() == c.key.columns.len();
+    if !has_key || c.vectors.is_adopted || c.vectors.table_kind != "r" || c.check_owner().is_err() {
+        return Ok(());
+    }
+    xact::attempt(|| {
+        let _patience = Settings::with_lock_timeout(CONVERSION_PATIENCE_MS);
+        statements::convert_key(c);
+    })
 }
 
 /// After a table was dropped: what is left of its collection goes, too.

@@ -3,7 +3,7 @@
 use super::chunk_table::{self, ChunkTable};
 use super::create::{NewCollection, check_snapshot};
 use super::source::Table;
-use super::statements;
+use super::{follow, statements};
 use crate::error::Result;
 use crate::pg::lock::Lock;
 use crate::pg::role;
@@ -24,6 +24,11 @@ pub fn refresh(name: &str) -> Result<()> {
     let c = registry::existing(name)?;
     registry::must_own(&c)?;
     c.check_partitions()?;
+    // One whose key has other types than the source's may follow yet, and keeps what is embedded.
+    let c = match follow::convert_key(&c) {
+        Ok(()) => registry::existing(name)?,
+        Err(_) => c,
+    };
     // Without the key it was made for there is nothing to compare it with, nor to make another one of.
     let has_columns = c.vectors.has_own_columns || c.key.types.len() != c.key.columns.len();
     if c.check_owner().is_ok() && !c.vectors.table_kind.is_empty() && has_columns && statements::has_policy(&c) {

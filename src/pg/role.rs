@@ -187,6 +187,15 @@ impl ActingAs {
         guard
     }
 
+    /// As [`Self::definer`], for a statement that also runs what the owner attached to a table, or casts of the owner's.
+    pub fn restricted_definer(owner: pg_sys::Oid, path: Option<&str>) -> Self {
+        let guard = Self::enter(owner, RESTRICTED);
+        if let Some(path) = path {
+            set_locally("search_path", path);
+        }
+        guard
+    }
+
     fn switch(role: pg_sys::Oid, flags: i32) -> Self {
         let guard = Self::enter(role, flags);
         settle_search_path();

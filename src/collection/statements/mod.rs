@@ -8,7 +8,7 @@ use crate::ingest::statements::{capture, queue};
 use crate::pg::catalog;
 use crate::pg::quiet_ddl;
 use crate::pg::role::{self, ActingAs, Settings};
-use crate::pg::spi::{self, Row, Snapshot, arg};
+use crate::pg::spi::{self, Row, Snapshot, arg, quote};
 use crate::registry::{self, Collection};
 use pgrx::pg_sys;
 use std::rc::Rc;
@@ -58,8 +58,11 @@ fn attach(id: i32, new: &NewCollection<'_>) -> Rc<Collection> {
 /// as under the caller's own DDL, where the caller could do everything the owner can; else what the owner's own sessions
 /// would name: nobody's path decides what runs with somebody else's rights.
 fn as_owner(owner: pg_sys::Oid) -> ActingAs {
-    let path = (!role::has_privileges_of(owner)).then(|| default_path(owner));
-    ActingAs::definer(owner, path.as_deref())
+    ActingAs::definer(owner, owners_path(owner).as_deref())
+}
+
+fn owners_path(owner: pg_sys::Oid) -> Option<String> {
+    (!role::has_privileges_of(owner)).then(|| default_path(owner))
 }
 
 /// The search_path that a role's sessions in this database begin with.
@@ -109,6 +112,46 @@ pub fn grants_to_sync(collection: Option<i32>) -> Vec<OwnersStatement> {
         let rows = s.query(Snapshot::New, SQL, &[arg(collection)]);
         rows.iter().map(|row| OwnersStatement::read(&row, row.need_named("collection"))).collect()
     })
+}
+
+/// In an event trigger on ddl_command_end: the collections whose types were altered, which are noted as they are now.
+pub fn altered_collections() -> Vec<i32> {
+    const SQL: &str = "SELECT id FROM rag_internal.altered_collections()";
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| s.query(Snapshot::New, SQL, &[]).iter().map(|row| row.need_named("id")).collect())
+}
+
+/// Gives the key columns of a chunk table the types and collations that the source's have, as its owner. Casts, and what is
+/// attached to the table, run meanwhile.
+pub fn convert_key(c: &Collection) {
+    const SQL: &str = "SELECT name, type, value FROM rag_internal.key_to_sync($1)";
+    let alterations: Vec<String> = {
+        let _acting = ActingAs::superuser();
+        let alteration = |row: Row<'_>| {
+            let value = row.named::<String>("value").map_or(String::new(), |value| format!(" USING {value}"));
+            let (name, sql_type): (String, String) = (row.need_named("name"), row.need_named("type"));
+            format!("ALTER COLUMN {} TYPE {sql_type}{value}", quote(&name))
+        };
+        spi::connect(|s| s.query(Snapshot::New, SQL, &[arg(c.id)]).iter().map(alteration).collect())
+    };
+    if alterations.is_empty() {
+        return;
+    }
+    let table = &c.vectors.table_name;
+    let sql = format!(
+        "DROP POLICY rag_same_as_source ON {table}; ALTER TABLE {table} {}; {}",
+        alterations.join(", "),
+        chunk_table::create_policy(table, &c.vectors.key_columns),
+    );
+    {
+        let _acting = ActingAs::restricted_definer(c.vectors.owner, owners_path(c.vectors.owner).as_deref());
+        spi::connect(|s| s.utility(&sql));
+    }
+    // Rows that were given up have keys of the former type; a comparison finds them again.
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| {
+        s.run("DELETE FROM rag_internal.failure WHERE collection OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
+    });
 }
 
 /// In an event trigger on sql_drop: forgets the collections whose tables are gone; what drops what is left of them.

@@ -19,10 +19,11 @@ pub fn queue_all(c: &Collection) {
     queue_where(c, "true");
 }
 
-/// Queues the rows of a collection's source that have no chunk, as its owner.
+/// Queues the rows of a collection's source that have no chunk of what they are now, as its owner.
 pub fn queue_missing(c: &Collection) {
     let same = c.key.join("s", &c.key.columns, "c", &c.vectors.key_columns);
-    queue_where(c, &format!("NOT EXISTS (SELECT FROM {} c WHERE {same})", c.vectors.table_name));
+    let same_content = c.is_as_embedded("s", "c.source_hash");
+    queue_where(c, &format!("NOT EXISTS (SELECT FROM {} c WHERE {same} AND {same_content})", c.vectors.table_name));
 }
 
 fn queue_where(c: &Collection, condition: &str) {

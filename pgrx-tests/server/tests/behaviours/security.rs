@@ -537,6 +537,7 @@ async fn no_function_lends_rights_to_everybody() {
         "row_counts(integer)",
         "shows_row(oid,bigint,\"any\")",
         "sync_grants()",
+        "sync_types()",
         "wake_at_commit()",
         "worker_pids()",
     ];
