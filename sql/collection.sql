@@ -49,7 +49,7 @@ CREATE FUNCTION refresh(collection text) RETURNS void
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'refresh_wrapper';
 COMMENT ON FUNCTION refresh(text) IS
-'Compares everything a collection has with its source. Where its chunk table is gone, or was made for another owner than the source has now, makes it anew and queues every row; by that the owner agrees to what former owners attached to the source';
+'Compares everything a collection has with its source, makes its capture triggers as they should be, and tries rows again that were given up. Where its chunk table is gone, or was made for another owner than the source has now, makes it anew and queues every row; by that the owner agrees to what former owners attached to the source';
 
 -- DDL of ours runs as the owner of the table it is about, and under the search_path of whoever caused it, as if they had
 -- run it: event triggers of the database may rely on both. These functions say what is to be run; the library runs it.
@@ -134,10 +134,22 @@ BEGIN
             SELECT r.relowner, format('DROP TABLE %s CASCADE', g.chunk_table)
             FROM generations g JOIN pg_class r ON r.oid = g.chunk_table
             WHERE NOT g.is_adopted;
+        DELETE FROM rag_internal.capture_gap WHERE collection = gone.id;
+        -- The collection is gone by now, so all of its triggers are left over. Copies go with what they are copies of.
         RETURN QUERY
-            SELECT r.relowner, format('DROP TRIGGER %I ON %s', t.tgname, gone.source)
-            FROM pg_trigger t JOIN pg_class r ON r.oid = t.tgrelid
-            WHERE t.tgrelid = gone.source AND t.tgname ~ format('^rag_capture_%s_', gone.id) AND t.tgparentid = 0;
+            SELECT r.relowner, format('DROP TRIGGER %I ON %s', l.name, l.relation::regclass)
+            FROM rag_internal.capture_leftovers(gone.id) l JOIN pg_class r ON r.oid = l.relation;
+    END LOOP;
+    -- A trigger that goes while its table stays is missed.
+    FOR gone IN
+        SELECT DISTINCT c.id, c.source
+        FROM pg_event_trigger_dropped_objects() d
+        JOIN pg_class r ON r.oid = to_regclass(format('%I.%I', d.address_names[1], d.address_names[2]))
+        CROSS JOIN LATERAL (SELECT r.oid UNION SELECT a.relid FROM pg_partition_ancestors(r.oid) a (relid)) AS whole (id)
+        JOIN rag_internal.collection c ON c.source = whole.id
+        WHERE d.object_type = 'trigger' AND d.address_names[3] LIKE format('rag\_capture\_%s\_%%', c.id)
+    LOOP
+        PERFORM rag_internal.follow_capture(gone.id, 'DROP TRIGGER');
     END LOOP;
     -- A partition that goes takes rows of its parent's collection along, and its copies of the parent's capture triggers.
     IF EXISTS (SELECT FROM pg_event_trigger_dropped_objects() d
@@ -183,13 +195,54 @@ END $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.forget_dropped() FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.forget_dropped() IS 'Event trigger: when a source or a chunk table is dropped, so is its collection';
 CREATE EVENT TRIGGER rag_forget_dropped ON sql_drop EXECUTE FUNCTION rag_internal.forget_dropped();
+ALTER EVENT TRIGGER rag_forget_dropped ENABLE ALWAYS;
 COMMENT ON EVENT TRIGGER rag_forget_dropped IS 'pg_ragent: when a source or a chunk table is dropped, so is its collection';
+
+CREATE FUNCTION rag_internal.follow_columns(of_collection integer) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    renamed record;
+BEGIN
+    FOR renamed IN
+        SELECT old.name AS old_name, a.attname::text AS new_name
+        FROM rag_internal.collection c
+        CROSS JOIN LATERAL jsonb_each_text(c.column_numbers) AS old (name, number)
+        JOIN pg_attribute a ON a.attrelid = c.source AND a.attnum = old.number::smallint AND NOT a.attisdropped
+        WHERE c.id = of_collection AND a.attname <> old.name
+    LOOP
+        UPDATE rag_internal.queue SET key = key - renamed.old_name || jsonb_build_object(renamed.new_name, key -> renamed.old_name)
+        WHERE collection = of_collection AND key ? renamed.old_name;
+        UPDATE rag_internal.queue SET keys = keys - renamed.old_name || jsonb_build_object(renamed.new_name, keys -> renamed.old_name)
+        WHERE collection = of_collection AND keys ? renamed.old_name;
+        UPDATE rag_internal.failure SET key = key - renamed.old_name || jsonb_build_object(renamed.new_name, key -> renamed.old_name)
+        WHERE collection = of_collection AND key ? renamed.old_name;
+        UPDATE rag_internal.collection SET
+            key_columns = array_replace(key_columns, renamed.old_name, renamed.new_name),
+            content_columns = array_replace(content_columns, renamed.old_name, renamed.new_name),
+            metadata_columns = array_replace(metadata_columns, renamed.old_name, renamed.new_name),
+            title_column = CASE title_column WHEN renamed.old_name THEN renamed.new_name ELSE title_column END,
+            link_column = CASE link_column WHEN renamed.old_name THEN renamed.new_name ELSE link_column END,
+            column_numbers = column_numbers - renamed.old_name
+                || jsonb_build_object(renamed.new_name, column_numbers -> renamed.old_name),
+            column_types = column_types - renamed.old_name
+                || jsonb_build_object(renamed.new_name, column_types -> renamed.old_name)
+        WHERE id = of_collection;
+    END LOOP;
+END $$;
+REVOKE EXECUTE ON FUNCTION rag_internal.follow_columns(integer) FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.follow_columns(integer) IS 'Where columns of a collection''s source have other names now, names them so in what is registered, queued and given up';
+
+CREATE FUNCTION rag_internal.altered_tables() RETURNS TABLE (relation oid, partitions boolean, triggers boolean)
+    LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 1
+    AS 'MODULE_PATHNAME', 'altered_tables_wrapper';
+REVOKE EXECUTE ON FUNCTION rag_internal.altered_tables() FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.altered_tables() IS
+'In an event trigger on ddl_command_end: the tables that were created, altered or got a trigger, whether partitions were attached or detached, and whether triggers were enabled, disabled, made or renamed';
 
 CREATE FUNCTION rag_internal.follow_altered() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     altered record;
-    renamed record;
     given_away record;
 BEGIN
     IF TG_EVENT <> 'ddl_command_end' THEN
@@ -232,53 +285,50 @@ BEGIN
                JOIN rag_internal.collection c ON c.source = a.id) THEN
         UPDATE rag_internal.collection SET id = id WHERE false;
     END IF;
-    FOR altered IN
-        SELECT DISTINCT c.id, c.source, r.relkind
-        FROM pg_event_trigger_ddl_commands() d
-        CROSS JOIN LATERAL (
-            SELECT d.objid UNION SELECT i.inhrelid FROM pg_inherits i WHERE i.inhparent = d.objid) AS affected (id)
-        JOIN rag_internal.collection c ON c.source = affected.id
-        JOIN pg_class r ON r.oid = c.source
-        WHERE d.classid = 'pg_class'::regclass
-    LOOP
-        FOR renamed IN
-            SELECT old.name AS old_name, a.attname::text AS new_name
-            FROM rag_internal.collection c
-            CROSS JOIN LATERAL jsonb_each_text(c.column_numbers) AS old (name, number)
-            JOIN pg_attribute a ON a.attrelid = c.source AND a.attnum = old.number::smallint AND NOT a.attisdropped
-            WHERE c.id = altered.id AND a.attname <> old.name
+    BEGIN
+        FOR altered IN
+            SELECT c.id, c.name, c.source, bool_or(t.partitions) AS partitions, bool_or(t.triggers) AS triggers
+            FROM rag_internal.altered_tables() t
+            CROSS JOIN LATERAL (
+                SELECT t.relation UNION SELECT a.relid FROM pg_partition_ancestors(t.relation) a (relid)
+                UNION SELECT i.inhrelid FROM pg_inherits i WHERE i.inhparent = t.relation
+                UNION SELECT i.inhparent FROM pg_inherits i WHERE i.inhrelid = t.relation) AS affected (id)
+            JOIN rag_internal.collection c ON c.source = affected.id
+            GROUP BY c.id
         LOOP
-            UPDATE rag_internal.queue SET key = key - renamed.old_name || jsonb_build_object(renamed.new_name, key -> renamed.old_name)
-            WHERE collection = altered.id AND key ? renamed.old_name;
-            UPDATE rag_internal.queue SET keys = keys - renamed.old_name || jsonb_build_object(renamed.new_name, keys -> renamed.old_name)
-            WHERE collection = altered.id AND keys ? renamed.old_name;
-            UPDATE rag_internal.failure SET key = key - renamed.old_name || jsonb_build_object(renamed.new_name, key -> renamed.old_name)
-            WHERE collection = altered.id AND key ? renamed.old_name;
-            UPDATE rag_internal.collection SET
-                key_columns = array_replace(key_columns, renamed.old_name, renamed.new_name),
-                content_columns = array_replace(content_columns, renamed.old_name, renamed.new_name),
-                metadata_columns = array_replace(metadata_columns, renamed.old_name, renamed.new_name),
-                title_column = CASE title_column WHEN renamed.old_name THEN renamed.new_name ELSE title_column END,
-                link_column = CASE link_column WHEN renamed.old_name THEN renamed.new_name ELSE link_column END,
-                column_numbers = column_numbers - renamed.old_name
-                    || jsonb_build_object(renamed.new_name, column_numbers -> renamed.old_name),
-                column_types = column_types - renamed.old_name
-                    || jsonb_build_object(renamed.new_name, column_types -> renamed.old_name)
-            WHERE id = altered.id;
+            -- Whatever goes wrong here, the command of somebody who alters a table is carried out.
+            BEGIN
+                PERFORM rag_internal.follow_columns(altered.id);
+                IF altered.partitions THEN
+                    PERFORM rag_internal.restore_capture(altered.id, 'partitions');
+                END IF;
+                IF altered.triggers THEN
+                    PERFORM rag_internal.follow_capture(altered.id, TG_TAG);
+                END IF;
+                -- Rows came or went with a partition, or the source itself has become a part of another table, which the worker reports.
+                IF altered.partitions OR EXISTS (
+                       SELECT FROM pg_class r JOIN pg_inherits i ON r.oid IN (i.inhrelid, i.inhparent)
+                       WHERE r.oid = altered.source AND r.relkind <> 'p') THEN
+                    INSERT INTO rag_internal.queue (collection, key) VALUES (altered.id, NULL);
+                END IF;
+            EXCEPTION WHEN OTHERS THEN
+                RAISE WARNING 'collection "%" does not follow what was done to its source: %', altered.name, SQLERRM
+                    USING HINT = format('SELECT rag.refresh(%L) does it later.', altered.name);
+            END;
         END LOOP;
-        -- Partitions may have been attached or detached, or the source itself have become a part of another table, which
-        -- the worker then reports.
-        IF altered.relkind = 'p' OR EXISTS (SELECT FROM pg_inherits i WHERE altered.source IN (i.inhrelid, i.inhparent)) THEN
-            INSERT INTO rag_internal.queue (collection, key) VALUES (altered.id, NULL);
-        END IF;
-    END LOOP;
+    EXCEPTION WHEN undefined_file THEN
+        -- Where the library is missing, commands must work all the same.
+        NULL;
+    END;
 END $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.follow_altered() FROM PUBLIC;
-COMMENT ON FUNCTION rag_internal.follow_altered() IS 'Event trigger: when a source is altered (columns renamed, partitions attached), its collection follows; when it or a chunk table gets another owner, the collection waits for rag.refresh';
+COMMENT ON FUNCTION rag_internal.follow_altered() IS 'Event trigger: when a source is altered (columns renamed, partitions attached, triggers switched off and on), its collection follows; when it or a chunk table gets another owner, the collection waits for rag.refresh';
 CREATE EVENT TRIGGER rag_follow_altered ON ddl_command_end
-    WHEN TAG IN ('ALTER TABLE', 'CREATE TRIGGER', 'CREATE RULE', 'CREATE POLICY', 'ALTER POLICY', 'CREATE INDEX', 'CREATE STATISTICS',
+    WHEN TAG IN ('ALTER TABLE', 'CREATE TRIGGER', 'ALTER TRIGGER', 'CREATE RULE', 'CREATE POLICY', 'ALTER POLICY', 'CREATE INDEX', 'CREATE STATISTICS',
                  'CREATE TABLE', 'CREATE FOREIGN TABLE', 'CREATE SCHEMA')
     EXECUTE FUNCTION rag_internal.follow_altered();
+-- What is done under session_replication_role = replica is done to the table, too.
+ALTER EVENT TRIGGER rag_follow_altered ENABLE ALWAYS;
 COMMENT ON EVENT TRIGGER rag_follow_altered IS 'pg_ragent: when a source is altered, its collection follows';
 
 CREATE FUNCTION rag_internal.follow_grants() RETURNS event_trigger

@@ -79,6 +79,18 @@ COMMENT ON COLUMN rag_internal.pause.collection IS 'rag_internal.collection.id';
 COMMENT ON COLUMN rag_internal.pause.until IS 'Not to be worked on before';
 COMMENT ON COLUMN rag_internal.pause.times IS 'Pauses in a row; each is longer than the one before';
 
+-- Rows come and go without waiting for anybody: sessions that alter parts of one source at a time do not meet here.
+CREATE TABLE rag_internal.capture_gap (
+    collection integer NOT NULL,
+    since      timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
+);
+CREATE INDEX capture_gap_collection ON rag_internal.capture_gap (collection);
+SELECT pg_catalog.pg_extension_config_dump('rag_internal.capture_gap', '');
+COMMENT ON TABLE rag_internal.capture_gap IS 'Collections of which a capture trigger was switched off, dropped or replaced: once all are on again, everything is compared';
+COMMENT ON COLUMN rag_internal.capture_gap.collection IS 'rag_internal.collection.id';
+COMMENT ON COLUMN rag_internal.capture_gap.since IS 'When that was';
+COMMENT ON INDEX rag_internal.capture_gap_collection IS 'Gaps of a collection';
+
 COMMENT ON SEQUENCE rag_internal.queue_id_seq IS 'Order of capture';
 COMMENT ON INDEX rag_internal.failure_key IS 'One failure for each row';
 
@@ -114,6 +126,149 @@ CREATE FUNCTION rag_internal.capture() RETURNS trigger
 -- does it; see rag_internal.grant_capture.
 REVOKE EXECUTE ON FUNCTION rag_internal.capture() FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.capture() IS 'Trigger of source tables: notes in rag_internal.queue which rows changed. Created and removed by rag.create_collection and rag.drop_collection';
+
+-- The capture triggers as they should be. Ordinary tables get statement-level triggers with transition tables. Rows that arrive by
+-- logical replication fire none of these, so there are row-level ones, too, that run only there (REPLICA). Partitioned tables get
+-- row-level ones, which PostgreSQL copies to every partition, so that writing to a partition is captured. TRUNCATE has no
+-- row-level triggers, and that of a partition fires none of its parent: each partition gets one of its own. PostgreSQL 15 has none
+-- for foreign tables.
+CREATE FUNCTION rag_internal.capture_triggers(of_collection integer)
+    RETURNS TABLE (relation oid, relation_name text, name text, is_clone boolean, definition text, mode "char", found "char", id oid)
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY
+    WITH RECURSIVE part (oid, is_whole) AS (
+        SELECT c.source::oid, true FROM rag_internal.collection c WHERE c.id = of_collection
+        UNION ALL
+        SELECT i.inhrelid, false
+        FROM part p JOIN pg_class r ON r.oid = p.oid AND r.relkind = 'p'
+        JOIN pg_inherits i ON i.inhparent = p.oid AND NOT i.inhdetachpending),
+    root AS (SELECT r.relkind FROM part p JOIN pg_class r ON r.oid = p.oid WHERE p.is_whole),
+    wanted (word, event, level, type, fires, of_partitioned) AS (
+        VALUES ('insert', 'INSERT', 'REFERENCING NEW TABLE AS rag_new FOR EACH STATEMENT', 4::int2, 'O'::"char", false),
+               ('update', 'UPDATE', 'REFERENCING OLD TABLE AS rag_old NEW TABLE AS rag_new FOR EACH STATEMENT', 16, 'O', false),
+               ('delete', 'DELETE', 'REFERENCING OLD TABLE AS rag_old FOR EACH STATEMENT', 8, 'O', false),
+               ('insert_replica', 'INSERT', 'FOR EACH ROW', 5, 'R', false),
+               ('update_replica', 'UPDATE', 'FOR EACH ROW', 17, 'R', false),
+               ('delete_replica', 'DELETE', 'FOR EACH ROW', 9, 'R', false),
+               ('truncate', 'TRUNCATE', 'FOR EACH STATEMENT', 32, 'A', false),
+               ('insert', 'INSERT', 'FOR EACH ROW', 5, 'A', true),
+               ('update', 'UPDATE', 'FOR EACH ROW', 17, 'A', true),
+               ('delete', 'DELETE', 'FOR EACH ROW', 9, 'A', true),
+               ('truncate', 'TRUNCATE', 'FOR EACH STATEMENT', 32, 'A', true))
+    SELECT r.oid, format('%I.%I', n.nspname, r.relname), called.name, NOT p.is_whole AND w.type <> 32,
+           format('CREATE TRIGGER %I AFTER %s ON %I.%I %s EXECUTE FUNCTION rag_internal.capture(%L)',
+                  called.name, w.event, n.nspname, r.relname, w.level, of_collection::text),
+           w.fires,
+           CASE WHEN t.oid IS NULL THEN NULL
+                WHEN t.tgfoid = 'rag_internal.capture()'::regprocedure AND t.tgtype = w.type AND t.tgqual IS NULL
+                     AND t.tgargs = convert_to(of_collection::text, 'UTF8') || '\x00'::bytea THEN t.tgenabled
+                ELSE '-'::"char" END,
+           t.oid
+    FROM part p
+    JOIN pg_class r ON r.oid = p.oid AND r.relkind IN ('r', 'p', 'f')
+    JOIN pg_namespace n ON n.oid = r.relnamespace
+    CROSS JOIN root
+    JOIN wanted w ON w.of_partitioned = (root.relkind = 'p') AND NOT (r.relkind = 'f' AND w.type = 32)
+    CROSS JOIN LATERAL (SELECT format('rag_capture_%s_%s', of_collection, w.word)) AS called (name)
+    LEFT JOIN pg_trigger t ON t.tgrelid = r.oid AND t.tgname = called.name;
+END $$;
+REVOKE EXECUTE ON FUNCTION rag_internal.capture_triggers(integer) FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.capture_triggers(integer) IS
+'The capture triggers that a collection''s source and its partitions should have, with what makes each and when it fires (pg_trigger.tgenabled), and what is found of it: NULL where it is missing, - where a trigger of that name is another';
+
+CREATE FUNCTION rag_internal.capture_leftovers(of_collection integer) RETURNS TABLE (relation oid, name text, id oid)
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- Not copies: those go with what they are copies of.
+    RETURN QUERY
+    SELECT t.tgrelid, t.tgname::text, t.oid
+    FROM pg_depend d
+    JOIN pg_trigger t ON t.oid = d.objid AND t.tgparentid = 0
+     AND t.tgargs = convert_to(of_collection::text, 'UTF8') || '\x00'::bytea
+    WHERE d.classid = 'pg_trigger'::regclass AND d.refclassid = 'pg_proc'::regclass
+      AND d.refobjid = 'rag_internal.capture()'::regprocedure
+      AND NOT EXISTS (SELECT FROM rag_internal.capture_triggers(of_collection) w WHERE w.id = t.oid);
+END $$;
+REVOKE EXECUTE ON FUNCTION rag_internal.capture_leftovers(integer) FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.capture_leftovers(integer) IS
+'Capture triggers of a collection that should not be there: on partitions that were detached, or renamed ones';
+
+CREATE FUNCTION rag_internal.capture_state(of_collection integer) RETURNS text
+    LANGUAGE plpgsql STABLE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    triggers bigint;
+    faults bigint;
+    first text;
+    since timestamptz;
+BEGIN
+    SELECT count(*), count(*) FILTER (WHERE t.found IS DISTINCT FROM t.mode),
+           min(format('trigger %I of %s is %s', t.name, t.relation_name,
+                      CASE WHEN t.found IS NULL THEN 'missing' WHEN t.found = 'D' THEN 'disabled'
+                           WHEN t.found = '-' THEN 'another one' ELSE 'enabled in another way' END))
+               FILTER (WHERE t.found IS DISTINCT FROM t.mode)
+    INTO triggers, faults, first
+    FROM rag_internal.capture_triggers(of_collection) t;
+    IF triggers = 0 THEN
+        RETURN NULL;
+    ELSIF faults = 0 THEN
+        RETURN 'on';
+    END IF;
+    SELECT min(g.since) INTO since FROM rag_internal.capture_gap g WHERE g.collection = of_collection;
+    RETURN 'off' || coalesce(' since ' || date_trunc('second', since), '') || ': ' || first
+        || CASE WHEN faults > 1 THEN format(', and %s more', faults - 1) ELSE '' END;
+END $$;
+GRANT EXECUTE ON FUNCTION rag_internal.capture_state(integer) TO PUBLIC;
+COMMENT ON FUNCTION rag_internal.capture_state(integer) IS
+'Whether changes of a collection''s source are noted: on, or what is wrong with its triggers, and since when, where that is known. NULL: the source is gone';
+
+-- Past the event triggers of the database, since it is carried out as a superuser.
+CREATE FUNCTION rag_internal.restore_capture(of_collection integer, what text) RETURNS void
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME', 'restore_capture_wrapper';
+REVOKE EXECUTE ON FUNCTION rag_internal.restore_capture(integer, text) FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.restore_capture(integer, text) IS
+'Makes capture triggers as they should be: "modes" when enabled ones fire, "partitions" also what partitions miss, and what those have that are none any more, "all" everything';
+
+CREATE FUNCTION rag_internal.follow_capture(of_collection integer, tag text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    is_off boolean;
+    is_missing boolean;
+    is_wrong boolean;
+BEGIN
+    SELECT coalesce(bool_or(t.found IN ('D', '-')), false), coalesce(bool_or(t.found IS NULL), false),
+           coalesce(bool_or(t.found NOT IN ('D', '-') AND t.found <> t.mode), false)
+    INTO is_off, is_missing, is_wrong
+    FROM rag_internal.capture_triggers(of_collection) t;
+    -- A restore makes triggers one after the other, and says when they fire behind each: what is missing is on its way, and so is
+    -- how a trigger fires that was just made.
+    IF tag = 'ALTER TABLE' AND is_wrong THEN
+        PERFORM rag_internal.restore_capture(of_collection, 'modes');
+    END IF;
+    IF is_off OR tag IN ('ALTER TRIGGER', 'DROP TRIGGER') AND is_missing THEN
+        INSERT INTO rag_internal.capture_gap (collection)
+        SELECT of_collection WHERE NOT EXISTS (SELECT FROM rag_internal.capture_gap g WHERE g.collection = of_collection);
+    ELSIF tag = 'ALTER TABLE' AND is_wrong OR EXISTS (SELECT FROM rag_internal.capture_gap g WHERE g.collection = of_collection) THEN
+        INSERT INTO rag_internal.queue (collection, key) VALUES (of_collection, NULL);
+        IF NOT is_missing THEN
+            PERFORM rag_internal.close_gap(of_collection);
+        END IF;
+    END IF;
+END $$;
+REVOKE EXECUTE ON FUNCTION rag_internal.follow_capture(integer, text) FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.follow_capture(integer, text) IS
+'After a command that may have changed a collection''s capture triggers: restores when they fire, notes that they are off, and has everything compared once they are on again';
+
+CREATE FUNCTION rag_internal.close_gap(of_collection integer) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- What another session is about to remove, it removes.
+    DELETE FROM rag_internal.capture_gap g
+    WHERE g.ctid = ANY (ARRAY(SELECT o.ctid FROM rag_internal.capture_gap o WHERE o.collection = of_collection FOR UPDATE SKIP LOCKED));
+END $$;
+REVOKE EXECUTE ON FUNCTION rag_internal.close_gap(integer) FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.close_gap(integer) IS 'Forgets that capture of a collection was off';
 
 CREATE FUNCTION rag_internal.grant_quietly(statement text) RETURNS void
     LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE
@@ -171,7 +326,12 @@ BEGIN
         RAISE EXCEPTION 'rag_internal.grant_capture_before() is not for the event %', TG_EVENT
             USING ERRCODE = 'insufficient_privilege', HINT = 'Drop this event trigger.';
     END IF;
-    PERFORM rag_internal.grant_capture();
+    -- Where somebody alters a table, this must not be in the way; who lacks the grant is told by PostgreSQL.
+    BEGIN
+        PERFORM rag_internal.grant_capture();
+    EXCEPTION WHEN OTHERS THEN
+        RAISE WARNING 'owners of partitioned sources may not be able to add partitions: %', SQLERRM;
+    END;
 END $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.grant_capture_before() FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.grant_capture_before() IS 'Event trigger: lets owners of partitioned sources add partitions';
@@ -223,6 +383,21 @@ CREATE FUNCTION wait_until_current(collection text DEFAULT NULL, timeout interva
     AS 'MODULE_PATHNAME', 'wait_until_current_wrapper';
 COMMENT ON FUNCTION wait_until_current(text, interval) IS
 'Waits until what was queued when it was called is embedded, of one collection or of all the role may read. False: the time was over before';
+
+CREATE FUNCTION rag_internal.has_text(value text) RETURNS boolean
+    LANGUAGE c IMMUTABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', 'has_text_wrapper';
+-- Comparisons run as the owner of the source.
+GRANT EXECUTE ON FUNCTION rag_internal.has_text(text) TO PUBLIC;
+COMMENT ON FUNCTION rag_internal.has_text(text) IS
+'Whether there is anything to see in a text: more than white space, control characters and other invisible ones';
+
+CREATE FUNCTION verify(collection text)
+    RETURNS TABLE (problem text, rows bigint, example jsonb, detail text, hint text)
+    LANGUAGE c STABLE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME', 'verify_wrapper';
+COMMENT ON FUNCTION verify(text) IS
+'Compares a collection with its source and looks at its triggers, without changing anything or keeping writers from their work: a row for each kind of fault, none where everything is right. Rows that are queued are no fault. problem is missing, stale, incomplete, other model or orphaned (chunks), failed (rows given up), capture (triggers), unreadable, unusable, or pending: so much is queued that it cannot be told. rows says how many rows of the source, or triggers, example names one of them';
 
 CREATE FUNCTION rag_internal.wake_at_commit() RETURNS void
     LANGUAGE c VOLATILE PARALLEL UNSAFE

@@ -40,6 +40,7 @@ CREATE VIEW status WITH (security_barrier) AS
            CASE WHEN o.owns THEN coalesce(c.last_error_at, f.last_error_at) END AS last_error_at,
            w.pid AS worker_pid,
            CASE WHEN w.pid IS NULL OR NOT w.enabled THEN 'not running' ELSE 'running' END AS worker,
+           k.capture,
            CASE
                WHEN NOT w.enabled
                    THEN 'Workers are off: set rag.worker = on in postgresql.conf and reload.'
@@ -47,6 +48,8 @@ CREATE VIEW status WITH (security_barrier) AS
                    THEN 'This is a standby; the primary''s worker does the work.'
                WHEN w.pid IS NULL
                    THEN 'The next write to a source starts it, or a superuser''s SELECT rag.start_worker(). To have it start with the server, add pg_ragent to shared_preload_libraries; it needs a free slot of max_worker_processes.'
+               WHEN k.capture <> 'on'
+                   THEN pg_catalog.format('Changes of the source are not noted, see capture. SELECT rag.refresh(%L) makes its triggers as they should be and compares everything.', c.name)
                WHEN o.sees_all AND f.failed > 0
                    THEN 'See rag.failures; SELECT rag.retry_failures() queues these rows again.'
            END AS hint
@@ -58,6 +61,7 @@ CREATE VIEW status WITH (security_barrier) AS
                pg_catalog.pg_has_role(r.relowner, 'USAGE') OR NOT pg_catalog.row_security_active(r.oid)) AS o (owns, sees_all)
     CROSS JOIN LATERAL rag_internal.row_counts(c.id) AS n
     CROSS JOIN LATERAL rag_internal.problem(c.id) AS p
+    CROSS JOIN LATERAL (SELECT rag_internal.capture_state(c.id)) AS k (capture)
     CROSS JOIN LATERAL (
         SELECT coalesce(pg_catalog.sum(q.rows), 0)::pg_catalog.int8,
                pg_catalog.clock_timestamp() - pg_catalog.min(q.queued_at),
@@ -83,6 +87,7 @@ COMMENT ON COLUMN status.last_error_hint IS 'What to do about it, where the erro
 COMMENT ON COLUMN status.last_error_at IS 'When that was, where it is known';
 COMMENT ON COLUMN status.worker_pid IS 'Process number of the worker, of several that of the first place';
 COMMENT ON COLUMN status.worker IS 'running or not running';
+COMMENT ON COLUMN status.capture IS 'on, or what is wrong with the triggers that note changes, and since when, where that is known';
 COMMENT ON COLUMN status.hint IS 'What to do, if there is something to do';
 
 CREATE FUNCTION rag_internal.wake_before_drop() RETURNS event_trigger

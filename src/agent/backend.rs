@@ -45,7 +45,7 @@ pub fn answer(question: &str, collection: Option<&str>, chat_model: Option<&str>
 }
 
 fn check_question(question: &str) -> Result<()> {
-    if ragent_core::text::is_blank(question) {
+    if ragent_core::text::is_blank(question, &interrupt::check) {
         return Err(Error::bad_argument("the question is empty", "Ask something."));
     }
     input::check_within("the question", question, MAX_QUESTION)

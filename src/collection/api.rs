@@ -1,5 +1,5 @@
 //! `rag.create_collection`, `rag.drop_collection`, `rag.refresh`, `rag_internal.row_counts`; what event triggers call:
-//! `rag_internal.sync_grants`, `rag_internal.sync_types`, `rag_internal.drop_leftovers`.
+//! `rag_internal.sync_grants`, `rag_internal.sync_types`, `rag_internal.drop_leftovers`, `rag_internal.altered_tables`.
 
 use super::{create, follow, refresh as refreshing, row_counts, statements};
 use crate::error::required;
@@ -77,6 +77,16 @@ fn sync_types() -> Result<(), ErrorReport> {
 fn drop_leftovers() -> Result<(), ErrorReport> {
     follow::drops();
     Ok(())
+}
+
+#[pg_extern(sql = false)]
+#[allow(clippy::type_complexity)]
+fn altered_tables() -> Result<
+    TableIterator<'static, (name!(relation, pg_sys::Oid), name!(partitions, bool), name!(triggers, bool))>,
+    ErrorReport,
+> {
+    let altered = statements::altered_tables();
+    Ok(TableIterator::new(altered.into_iter().map(|t| (t.relation, t.partitions, t.triggers))))
 }
 
 #[pg_extern(sql = false)]

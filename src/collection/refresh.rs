@@ -1,4 +1,5 @@
-//! `rag.refresh`: a chunk table that is gone, has lost its policy or columns, or was made for a former owner, is made anew.
+//! `rag.refresh`: triggers that are off are made anew, and so is a chunk table that is gone, has lost its policy or columns, or was
+//! made for a former owner.
 
 use super::chunk_table::{self, ChunkTable};
 use super::create::{NewCollection, check_snapshot};
@@ -11,7 +12,7 @@ use crate::pg::spi::quote;
 use crate::provider::{self, ModelName};
 use crate::registry::{self, Collection};
 
-/// Compares a collection with its source, after making its chunk table anew where that must be.
+/// Compares a collection with its source, after making its triggers, and where that must be its chunk table, anew.
 ///
 /// # Errors
 /// 25001 the snapshot is fixed, 42704 there is none, 42501 the role does not own the source, 55000 something else is wrong
@@ -21,6 +22,7 @@ pub fn refresh(name: &str) -> Result<()> {
     registry::must_own(&*registry::existing(name)?)?;
     // One at a time, and no worker claims rows of it meanwhile.
     Lock::claims(registry::existing(name)?.id).hold();
+    statements::follow_columns(registry::existing(name)?.id);
     let c = registry::existing(name)?;
     registry::must_own(&c)?;
     c.check_partitions()?;
@@ -33,7 +35,7 @@ pub fn refresh(name: &str) -> Result<()> {
     let has_columns = c.vectors.has_own_columns || c.key.types.len() != c.key.columns.len();
     if c.check_owner().is_ok() && !c.vectors.table_kind.is_empty() && has_columns && statements::has_policy(&c) {
         c.check()?;
-        statements::compare(&c);
+        statements::mend(&c);
         return Ok(());
     }
     rebuild(&c)

@@ -1,9 +1,14 @@
-//! `rag.wait_until_current`, `rag.retry_failures`; the trigger functions `rag_internal.capture`, `rag_internal.wake_worker`,
-//! `rag_internal.wake_at_commit`, `rag_internal.is_capturing`, `rag_internal.grant_quietly`.
+//! `rag.wait_until_current`, `rag.retry_failures`, `rag.verify`; the trigger functions `rag_internal.capture`,
+//! `rag_internal.wake_worker`; `rag_internal.wake_at_commit`, `rag_internal.is_capturing`, `rag_internal.grant_quietly`,
+//! `rag_internal.restore_capture`, `rag_internal.has_text`.
 
+use super::statements::trigger::{self, Repair};
 use super::statements::{failure, pause};
+use super::verify as verifying;
 use super::{wait, wake};
 use crate::error::{Error, required};
+use crate::pg::interrupt;
+use crate::pg::jsonb::Jsonb;
 use crate::pg::quiet_ddl;
 use crate::pg::role;
 use crate::pg::trigger::TriggerCall;
@@ -79,4 +84,43 @@ fn retry_failures(collection: Option<String>) -> Result<i64, ErrorReport> {
         wake::at_commit();
     }
     Ok(failure::queue_again(&ids))
+}
+
+#[pg_extern(sql = false)]
+#[allow(clippy::type_complexity)]
+fn verify(
+    collection: Option<String>,
+) -> Result<
+    TableIterator<
+        'static,
+        (
+            name!(problem, String),
+            name!(rows, Option<i64>),
+            name!(example, Option<Jsonb>),
+            name!(detail, String),
+            name!(hint, String),
+        ),
+    >,
+    ErrorReport,
+> {
+    let findings = verifying::verify(&required(collection, "collection")?)?;
+    Ok(TableIterator::new(
+        findings.into_iter().map(|f| (f.problem, f.rows, f.example, f.detail, f.hint)),
+    ))
+}
+
+#[pg_extern(sql = false)]
+fn restore_capture(of_collection: Option<i32>, what: Option<String>) -> Result<(), ErrorReport> {
+    let what = match required(what, "what")?.as_str() {
+        "modes" => Repair::Modes,
+        "partitions" => Repair::Partitions,
+        _ => Repair::All,
+    };
+    trigger::restore(required(of_collection, "of_collection")?, what);
+    Ok(())
+}
+
+#[pg_extern(sql = false)]
+fn has_text(value: Option<String>) -> Result<bool, ErrorReport> {
+    Ok(value.is_some_and(|text| !ragent_core::text::is_blank(&text, &interrupt::check)))
 }

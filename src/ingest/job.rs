@@ -3,10 +3,11 @@
 
 use super::statements::chunks::{NewChunk, SourceRow, Version};
 use super::statements::claim::Entry;
-use super::statements::{chunks, claim, failure, queue};
+use super::statements::{chunks, claim, comparison, failure, queue};
 use crate::error::{Error, Result};
 use crate::guc;
 use crate::pg::interrupt;
+use crate::pg::xact;
 use crate::provider::{self, Failure, ModelName, Provider, TokenCounter, remote};
 use crate::registry::{self, Collection};
 use pgrx::PgSqlErrorCode;
@@ -248,8 +249,8 @@ fn with_own_keys(
     kept.into_iter().unzip()
 }
 
-/// Compares everything a collection has with its source: removes chunks without a row, queues rows without a chunk, and takes
-/// the entries that asked for it off the queue. Runs in a transaction.
+/// Compares everything a collection has with its source: removes chunks without a row, queues rows whose chunks are not as their
+/// content is, and takes the entries that asked for it off the queue. Rows that were given up stay so. Runs in a transaction.
 ///
 /// # Errors
 /// As [`read`].
@@ -264,7 +265,15 @@ pub fn compare(collection: i32, entries: &[i64]) -> Result<()> {
         return Ok(());
     }
     chunks::remove_orphans(&c);
-    queue::queue_missing(&c);
+    match xact::attempt(|| comparison::queue_differences(&c, failure::keys(c.id))) {
+        Ok(()) => {}
+        // A row that cannot be read: each is looked at by itself, so that this one fails alone.
+        Err(e) if comparison::is_about_a_row(&e) => {
+            pgrx::log!("collection {collection}: every row is queued, since they cannot be compared together: {e}");
+            queue::queue_all(&c);
+        }
+        Err(e) => return Err(e),
+    }
     if c.has_error {
         registry::statements::note_error(c.id, None);
     }

@@ -7,5 +7,6 @@ pub mod duty;
 mod job;
 mod permit;
 pub mod statements;
+mod verify;
 mod wait;
 pub mod wake;

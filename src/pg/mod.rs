@@ -5,6 +5,7 @@ pub mod backtrace;
 pub mod catalog;
 pub mod cluster;
 pub mod database_ddl;
+pub mod ddl_command;
 pub mod http;
 pub mod interrupt;
 pub mod invalidation;

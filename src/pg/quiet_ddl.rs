@@ -31,6 +31,45 @@ pub fn create_trigger(table: pg_sys::Oid, sql: &str) {
     }
 }
 
+/// Drops a trigger, with its copies on partitions.
+pub fn drop_trigger(trigger: pg_sys::Oid) {
+    let address = pg_sys::ObjectAddress { classId: pg_sys::TriggerRelationId, objectId: trigger, objectSubId: 0 };
+    // SAFETY: the address lives for the call; the callee locks the table, and raises an error where the trigger is gone.
+    unsafe {
+        pg_sys::performDeletion(
+            &address,
+            pg_sys::DropBehavior::DROP_RESTRICT,
+            pg_sys::PERFORM_DELETION_INTERNAL as std::ffi::c_int,
+        );
+        pg_sys::CommandCounterIncrement();
+    }
+}
+
+/// Says when a trigger of a table fires: `mode` is a value of `pg_trigger.tgenabled`.
+pub fn set_trigger_mode(table: pg_sys::Oid, name: &str, mode: i8) {
+    const LOCK: pg_sys::LOCKMODE = pg_sys::ShareRowExclusiveLock as pg_sys::LOCKMODE;
+    let name = CString::new(name).expect("names have no NUL");
+    // SAFETY: the table is opened with the lock that ALTER TABLE takes for this, which is kept until the transaction ends; the
+    // callee raises an error where there is no such trigger.
+    unsafe {
+        let relation = pg_sys::table_open(table, LOCK);
+        #[cfg(feature = "pg15")]
+        pg_sys::EnableDisableTrigger(relation, name.as_ptr(), mode as std::ffi::c_char, false, LOCK);
+        #[cfg(not(feature = "pg15"))]
+        pg_sys::EnableDisableTrigger(
+            relation,
+            name.as_ptr(),
+            pg_sys::InvalidOid,
+            mode as std::ffi::c_char,
+            false,
+            false,
+            LOCK,
+        );
+        pg_sys::table_close(relation, pg_sys::NoLock as pg_sys::LOCKMODE);
+        pg_sys::CommandCounterIncrement();
+    }
+}
+
 /// Carries out one GRANT or REVOKE statement.
 ///
 /// # Errors

@@ -59,7 +59,7 @@ pub fn of_inputs(inputs: &[Option<String>], model: Option<&str>) -> Result<Vec<O
     };
     let texts: Vec<&str> = inputs.iter().flatten().map(String::as_str).collect();
     input::check_all(&texts)?;
-    if texts.iter().any(|t| is_blank(t)) {
+    if texts.iter().any(|t| is_blank(t, &interrupt::check)) {
         return Err(Error::bad_argument(
             "cannot embed an empty text",
             "Leave empty texts out, or pass NULL for a NULL result.",

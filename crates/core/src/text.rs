@@ -344,19 +344,32 @@ pub fn one_line(text: &str, max: usize) -> String {
 }
 
 /// Whether a text has nothing to see in it: white space, control characters, and those that only shape the text around them
-/// (zero-width blanks, marks of byte order and direction). Providers refuse such texts.
+/// (zero-width blanks, marks of byte order and direction). Providers refuse such texts. The text may be long: `pulse` is called
+/// every few kilobytes.
 ///
 /// ```
 /// use ragent_core::text::is_blank;
-/// assert!(is_blank(" \u{200b}\u{feff}\n") && !is_blank("-"));
+/// assert!(is_blank(" \u{200b}\u{feff}\n", &|| ()) && !is_blank("-", &|| ()));
 /// ```
-pub fn is_blank(text: &str) -> bool {
-    text.chars().all(|c| {
-        c.is_whitespace()
-            || c.is_control()
-            || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{feff}'
-                | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{fff9}'..='\u{fffb}')
-    })
+pub fn is_blank(text: &str, pulse: &dyn Fn()) -> bool {
+    const WINDOW: usize = 64 << 10;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (window, after) = rest.split_at(rest.floor_char_boundary(WINDOW));
+        if !window.chars().all(is_invisible) {
+            return false;
+        }
+        pulse();
+        rest = after;
+    }
+    true
+}
+
+fn is_invisible(c: char) -> bool {
+    c.is_whitespace()
+        || c.is_control()
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{feff}'
+            | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{fff9}'..='\u{fffb}')
 }
 
 /// A number with its noun: "1 round", "2 rounds".

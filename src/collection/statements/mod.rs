@@ -4,9 +4,10 @@ mod chunk_table;
 pub mod source;
 
 use super::create::NewCollection;
-use crate::ingest::statements::{capture, queue};
+use crate::ingest::statements::trigger::{self, Repair};
+use crate::ingest::statements::{failure, queue};
 use crate::pg::catalog;
-use crate::pg::quiet_ddl;
+use crate::pg::ddl_command::DdlCommand;
 use crate::pg::role::{self, ActingAs, Settings};
 use crate::pg::spi::{self, Row, Snapshot, arg, quote};
 use crate::registry::{self, Collection};
@@ -25,13 +26,27 @@ pub fn create(new: &NewCollection<'_>) {
 /// row missing.
 pub fn rebuild(c: &Collection, new: &NewCollection<'_>) {
     create_chunk_table(new);
-    drop_triggers(c);
     let collection = attach(c.id, new);
     compare(&collection);
 }
 
-/// Queues a comparison of everything a collection has.
-pub fn compare(c: &Collection) {
+/// Makes a collection's triggers as they should be, queues rows again that were given up, and a comparison of everything it has.
+pub fn mend(c: &Collection) {
+    trigger::restore(c.id, Repair::All);
+    failure::queue_again(&[c.id]);
+    compare(c);
+}
+
+/// Where columns of a collection's source have other names now, names them so.
+pub fn follow_columns(collection: i32) {
+    const SQL: &str = "SELECT rag_internal.follow_columns($1)";
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| s.run(SQL, &[arg(collection)]));
+}
+
+/// Queues a comparison of everything a collection has, which makes up for what was not captured.
+fn compare(c: &Collection) {
+    trigger::close_gap(c.id);
     let _acting = ActingAs::superuser();
     spi::connect(|s| queue::compare_all(s, c.id));
 }
@@ -47,7 +62,7 @@ fn attach(id: i32, new: &NewCollection<'_>) -> Rc<Collection> {
     let collection = registry::by_id(id).expect("inserted just now");
     // So that the chunk table goes with its source, unasked.
     catalog::depend_on(collection.vectors.table, collection.source.table);
-    create_triggers(&collection);
+    trigger::restore(id, Repair::All);
     for grant in grants_to_sync(Some(id)) {
         grant.run();
     }
@@ -164,6 +179,38 @@ pub fn forget_dropped() -> Vec<OwnersStatement> {
     })
 }
 
+/// What a command did to a table.
+pub struct Altered {
+    /// The table.
+    pub relation: pg_sys::Oid,
+    /// Partitions were attached or detached, or it was created.
+    pub partitions: bool,
+    /// A trigger was made or renamed, or fires at other times.
+    pub triggers: bool,
+}
+
+/// In an event trigger on ddl_command_end: the tables that the command was about.
+pub fn altered_tables() -> Vec<Altered> {
+    const SQL: &str = "SELECT coalesce(t.tgrelid, d.objid) AS relation, d.command
+        FROM pg_catalog.pg_event_trigger_ddl_commands() d
+        LEFT JOIN pg_catalog.pg_trigger t
+          ON d.classid = 'pg_catalog.pg_trigger'::pg_catalog.regclass AND t.oid = d.objid
+        WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass OR t.oid IS NOT NULL";
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| {
+        let rows = s.query(Snapshot::New, SQL, &[]);
+        let read = |row: Row<'_>| {
+            let command: DdlCommand = row.need_named("command");
+            Altered {
+                relation: row.need_named("relation"),
+                partitions: command.changes_partitions(),
+                triggers: command.changes_triggers(),
+            }
+        };
+        rows.iter().map(read).collect()
+    })
+}
+
 /// Whether reading a table runs code that somebody attached to it, or policies decide what is read.
 pub fn runs_code(table: pg_sys::Oid) -> bool {
     const SQL: &str = "SELECT NOT rag_internal.reading_runs_no_code($1) OR c.relrowsecurity
@@ -173,18 +220,6 @@ pub fn runs_code(table: pg_sys::Oid) -> bool {
         FROM pg_catalog.pg_class c WHERE c.oid OPERATOR(pg_catalog.=) $1";
     let _acting = ActingAs::superuser();
     spi::connect(|s| s.query(Snapshot::Active, SQL, &[arg(table)]).one().unwrap_or(false))
-}
-
-/// Creates the capture triggers: as a superuser, since nobody else may make a trigger of their function, and past event
-/// triggers, which may run as the owner only.
-fn create_triggers(c: &Collection) {
-    let triggers = capture::triggers(c, c.source.kind == "p");
-    {
-        let _acting = ActingAs::superuser();
-        triggers.iter().for_each(|t| quiet_ddl::create_trigger(c.source.table, &t.create));
-    }
-    let _acting = as_owner(c.source.owner);
-    spi::connect(|s| triggers.iter().for_each(|t| s.utility(&t.enable)));
 }
 
 fn insert(new: &NewCollection<'_>) -> i32 {
@@ -232,7 +267,7 @@ fn insert_generation(collection: i32, new: &NewCollection<'_>) {
 /// Removes a collection: triggers, chunk tables, queue, failures, registered rows.
 pub fn drop(c: &Collection) {
     if !c.source.name.is_empty() {
-        drop_triggers(c);
+        trigger::remove(c.id);
     }
     drop_chunk_table(c);
     let _acting = ActingAs::superuser();
@@ -241,6 +276,7 @@ pub fn drop(c: &Collection) {
         s.run("DELETE FROM rag_internal.collection WHERE id OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
         s.run("DELETE FROM rag_internal.queue WHERE collection OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
         s.run("DELETE FROM rag_internal.failure WHERE collection OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
+        s.run("DELETE FROM rag_internal.capture_gap WHERE collection OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
         s.run("DELETE FROM rag_internal.pause WHERE collection OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
     });
 }
@@ -254,14 +290,6 @@ pub fn has_policy(c: &Collection) -> bool {
     }
     let _acting = ActingAs::superuser();
     spi::connect(|s| s.query(Snapshot::Active, SQL, &[arg(c.vectors.table)]).one().unwrap_or(false))
-}
-
-fn drop_triggers(c: &Collection) {
-    let _acting = as_owner(c.source.owner);
-    let settings = Settings::new();
-    // Which of the triggers there are depends on the kind of table.
-    settings.set("client_min_messages", "warning");
-    spi::connect(|s| s.utility(&capture::drop_triggers(c)));
 }
 
 /// Forgets the serving generation of a collection and drops its chunk table; false: that is somebody else's by now, and

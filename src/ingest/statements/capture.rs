@@ -1,8 +1,7 @@
-//! Capture triggers: their DDL, and the statements they run.
+//! The statements that capture triggers run.
 //!
-//! Ordinary tables get statement-level triggers with transition tables: one INSERT ... SELECT a statement. They run under the
-//! writer's search_path, so every operator and function is named with its schema. Partitioned tables get row-level ones, which
-//! PostgreSQL clones to every partition, also to those attached later, so that writing to a partition directly is captured too.
+//! Statement-level triggers have transition tables: one INSERT ... SELECT a statement. They run under the writer's search_path, so
+//! every operator and function is named with its schema.
 
 use crate::pg::spi::{Statement, quote};
 use crate::pg::trigger::Event;
@@ -11,77 +10,6 @@ use crate::registry::statements::columns;
 use pgrx::pg_sys;
 use pgrx::spi::quote_literal;
 use std::rc::Rc;
-
-const EVENTS: [(Event, &str, &str); 4] = [
-    (Event::Insert, "insert", "INSERT"),
-    (Event::Update, "update", "UPDATE"),
-    (Event::Delete, "delete", "DELETE"),
-    (Event::Truncate, "truncate", "TRUNCATE"),
-];
-
-fn trigger_name(collection: &Collection, word: &str) -> String {
-    quote(&format!("rag_capture_{}_{word}", collection.id))
-}
-
-/// The two statements that make one trigger.
-pub struct Trigger {
-    /// CREATE TRIGGER.
-    pub create: String,
-    /// ALTER TABLE, which says when it fires.
-    pub enable: String,
-}
-
-/// A collection's triggers.
-///
-/// Rows that arrive by logical replication fire no statement-level triggers, so an ordinary table also gets row-level
-/// ones that PostgreSQL runs only there (ENABLE REPLICA).
-pub fn triggers(c: &Collection, partitioned: bool) -> Vec<Trigger> {
-    let mut triggers = Vec::new();
-    for (event, word, keyword) in EVENTS {
-        let transition_tables = match event {
-            Event::Insert => "REFERENCING NEW TABLE AS rag_new",
-            Event::Update => "REFERENCING OLD TABLE AS rag_old NEW TABLE AS rag_new",
-            Event::Delete => "REFERENCING OLD TABLE AS rag_old",
-            Event::Truncate => "",
-        };
-        let for_statement = format!("{transition_tables} FOR EACH STATEMENT");
-        if event == Event::Truncate {
-            triggers.push(trigger(c, word, keyword, &for_statement, "ALWAYS"));
-        } else if partitioned {
-            triggers.push(trigger(c, word, keyword, "FOR EACH ROW", "ALWAYS"));
-        } else {
-            triggers.push(trigger(c, word, keyword, &for_statement, ""));
-            triggers.push(trigger(c, &replica(word), keyword, "FOR EACH ROW", "REPLICA"));
-        }
-    }
-    triggers
-}
-
-/// The word that names the row-level trigger for replicated rows.
-fn replica(word: &str) -> String {
-    format!("{word}_replica")
-}
-
-fn trigger(c: &Collection, word: &str, keyword: &str, level: &str, enable: &str) -> Trigger {
-    let source = &c.source.name;
-    let name = trigger_name(c, word);
-    let argument = quote_literal(c.id.to_string());
-    Trigger {
-        create: format!(
-            "CREATE TRIGGER {name} AFTER {keyword} ON {source} {level} EXECUTE FUNCTION rag_internal.capture({argument})"
-        ),
-        enable: format!("ALTER TABLE {source} ENABLE {enable} TRIGGER {name}"),
-    }
-}
-
-/// DDL that removes them.
-pub fn drop_triggers(c: &Collection) -> String {
-    EVENTS
-        .iter()
-        .flat_map(|(_, word, _)| [(*word).to_owned(), replica(word)])
-        .map(|word| format!("DROP TRIGGER IF EXISTS {} ON {};\n", trigger_name(c, &word), c.source.name))
-        .collect()
-}
 
 /// Rows of one queue entry at most. Less than the numbers that stand between two entries, see sql/ingest.sql.
 const MAX_KEYS: usize = 500;
@@ -162,10 +90,17 @@ pub fn bulk_statement(c: &Collection, event: Event) -> Rc<Statement> {
     c.statement(name, 0, || insert_in_groups(c, &Touched::by(c, event)))
 }
 
-/// Queues rows of a collection's source, `s`, in groups. $1 is the collection's id.
-pub fn insert_of_source(c: &Collection, condition: &str) -> String {
+/// Queues every row of a collection's source, in groups. $1 is the collection's id.
+pub fn insert_of_source(c: &Collection) -> String {
     let key = c.key.columns.iter().map(|name| format!("s.{}", quote(name))).collect();
-    insert_in_groups(c, &Touched { rows: format!("FROM {} s WHERE {condition}", c.source.name), key })
+    insert_in_groups(c, &Touched { rows: format!("FROM {} s", c.source.name), key })
+}
+
+/// Queues rows in groups: those of an SQL fragment that begins after SELECT's list and gives their key as `key_1`, `key_2` ...
+/// $1 is the collection's id.
+pub fn insert_of(c: &Collection, alias: &str, rows: String) -> String {
+    let key = (1..=c.key.columns.len()).map(|n| format!("{alias}.key_{n}")).collect();
+    insert_in_groups(c, &Touched { rows, key })
 }
 
 /// An entry holds an array for each key column, so that the writer makes few values of many.

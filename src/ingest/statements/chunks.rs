@@ -219,10 +219,10 @@ pub fn wait_for_ddl(c: &Collection) {
     spi::connect(|s| s.utility(&format!("LOCK TABLE ONLY {} IN SHARE UPDATE EXCLUSIVE MODE", c.source.name)));
 }
 
-/// How large a collection's tables are, in bytes.
+/// How large a collection's tables are, long values included, in bytes.
 pub fn table_bytes(c: &Collection) -> u64 {
     // The leaves of a partitioned table; a table of its own is its only leaf.
-    const SQL: &str = "SELECT coalesce(pg_catalog.sum(pg_catalog.pg_relation_size(t.relid)), 0)::pg_catalog.int8
+    const SQL: &str = "SELECT coalesce(pg_catalog.sum(pg_catalog.pg_table_size(t.relid)), 0)::pg_catalog.int8
         FROM pg_catalog.unnest(ARRAY[$1, $2]) AS r (oid)
         CROSS JOIN LATERAL (SELECT p.relid FROM pg_catalog.pg_partition_tree(r.oid::pg_catalog.regclass) p
                             UNION SELECT r.oid) AS t (relid)";

@@ -210,6 +210,8 @@ pub fn sweep() {
             SELECT last_value AS last FROM rag_internal.collection_id_seq WHERE is_called),
         queued AS (DELETE FROM rag_internal.queue q USING numbers n
             WHERE q.collection <= n.last AND NOT EXISTS (SELECT FROM rag_internal.collection c WHERE c.id = q.collection)),
+        gaps AS (DELETE FROM rag_internal.capture_gap g USING numbers n
+            WHERE g.collection <= n.last AND NOT EXISTS (SELECT FROM rag_internal.collection c WHERE c.id = g.collection)),
         failed AS (DELETE FROM rag_internal.failure f USING numbers n
             WHERE f.collection <= n.last AND NOT EXISTS (SELECT FROM rag_internal.collection c WHERE c.id = f.collection))
         DELETE FROM rag_internal.pause p USING numbers n

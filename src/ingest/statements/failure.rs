@@ -2,6 +2,7 @@
 
 use super::claim::{self, error_columns};
 use crate::error::Error;
+use crate::pg::jsonb::Jsonb;
 use crate::pg::role::ActingAs;
 use crate::pg::spi::{self, Snapshot, arg};
 
@@ -40,4 +41,25 @@ pub fn count(collections: &[i32]) -> i64 {
     const SQL: &str = "SELECT pg_catalog.count(*) FROM rag_internal.failure WHERE collection = ANY ($1)";
     let _acting = ActingAs::superuser();
     spi::connect(|s| s.query(Snapshot::Active, SQL, &[arg(collections.to_vec())]).one().unwrap_or(0))
+}
+
+/// The keys of a collection's failed rows, as JSON text.
+pub fn keys(collection: i32) -> Vec<String> {
+    const SQL: &str =
+        "SELECT key::pg_catalog.text AS key FROM rag_internal.failure WHERE collection = $1";
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| {
+        s.query(Snapshot::Active, SQL, &[arg(collection)]).iter().map(|row| row.need_named("key")).collect()
+    })
+}
+
+/// The row of a collection that failed last, and why.
+pub fn last(collection: i32) -> Option<(Jsonb, String)> {
+    const SQL: &str =
+        "SELECT key, error FROM rag_internal.failure WHERE collection = $1 ORDER BY failed_at DESC LIMIT 1";
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| {
+        let rows = s.query(Snapshot::Active, SQL, &[arg(collection)]);
+        rows.first().map(|row| (row.need_named("key"), row.need_named("error")))
+    })
 }

@@ -3,7 +3,9 @@
 pub mod capture;
 pub mod chunks;
 pub mod claim;
+pub mod comparison;
 pub mod death;
 pub mod failure;
 pub mod pause;
 pub mod queue;
+pub mod trigger;

@@ -16,18 +16,7 @@ pub fn compare_all(s: &Spi<'_>, collection: i32) {
 
 /// Queues every row of a collection's source, as its owner.
 pub fn queue_all(c: &Collection) {
-    queue_where(c, "true");
-}
-
-/// Queues the rows of a collection's source that have no chunk of what they are now, as its owner.
-pub fn queue_missing(c: &Collection) {
-    let same = c.key.join("s", &c.key.columns, "c", &c.vectors.key_columns);
-    let same_content = c.is_as_embedded("s", "c.source_hash");
-    queue_where(c, &format!("NOT EXISTS (SELECT FROM {} c WHERE {same} AND {same_content})", c.vectors.table_name));
-}
-
-fn queue_where(c: &Collection, condition: &str) {
-    let sql = insert_of_source(c, condition);
+    let sql = insert_of_source(c);
     let _acting = ActingAs::restricted(c.source.owner);
     let _permit = Permit::give(c.id);
     spi::connect(|s| s.run(&sql, &[arg(c.id)]));

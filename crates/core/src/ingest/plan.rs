@@ -102,7 +102,7 @@ impl RowPlan {
     /// Begins with a row. `count` counts tokens as the model does; `pulse` is called every few kilobytes.
     pub fn new(row: RowText, recipe: &Recipe<'_>, count: &dyn Fn(&str) -> usize, pulse: Pulse<'_>) -> Self {
         let title: String = row.title.as_deref().unwrap_or("").trim().chars().take(MAX_TITLE_CHARS).collect();
-        let mut parts = row.content.into_iter().flatten().filter(|t| !is_blank(t, pulse));
+        let mut parts = row.content.into_iter().flatten().filter(|t| !text::is_blank(t, pulse));
         let mut text = parts.next().unwrap_or_default();
         for part in parts {
             pulse();
@@ -121,7 +121,7 @@ impl RowPlan {
 
     /// The row's next chunk; `None` when there is none left. `recipe` is the same each time.
     pub fn next(&mut self, recipe: &Recipe<'_>, count: &dyn Fn(&str) -> usize, stored: &Stored) -> Option<ChunkPlan> {
-        let chunk = std::iter::from_fn(|| self.cut.next(count)).find(|chunk| !text::is_blank(&chunk.text))?;
+        let chunk = std::iter::from_fn(|| self.cut.next(count)).find(|chunk| !text::is_blank(&chunk.text, &|| ()))?;
         self.number += 1;
         let (number, title) = (self.number, &self.title);
         let embedded = if title.is_empty() { chunk.text.clone() } else { format!("{title}\n\n{}", chunk.text) };
@@ -129,21 +129,6 @@ impl RowPlan {
         let action = stored.action(number, &hash);
         Some(ChunkPlan { number, content: chunk.text, embedded, tokens: chunk.tokens, hash, action })
     }
-}
-
-/// Whether a text has nothing to see in it; it may be long.
-fn is_blank(text: &str, pulse: Pulse<'_>) -> bool {
-    const WINDOW: usize = 64 << 10;
-    let mut rest = text;
-    while !rest.is_empty() {
-        let (window, after) = rest.split_at(rest.floor_char_boundary(WINDOW));
-        if !text::is_blank(window) {
-            return false;
-        }
-        pulse();
-        rest = after;
-    }
-    true
 }
 
 /// The chunks a row should have, in order; none when it has no text. `count` counts tokens as the model does; `pulse` is called

@@ -8,6 +8,7 @@ mod agent;
 mod bounds;
 mod cluster;
 mod collection;
+mod compare;
 mod docs;
 mod fake_provider;
 mod hunt;
