@@ -3,6 +3,7 @@
 pub mod capture;
 pub mod chunks;
 pub mod claim;
+pub mod copies;
 pub mod death;
 pub mod failure;
 pub mod pause;
