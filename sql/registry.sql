@@ -299,7 +299,8 @@ BEGIN
                                ('content_hash', 'pg_catalog.bytea'::pg_catalog.regtype::pg_catalog.oid),
                                ('model', 'pg_catalog.text'::pg_catalog.regtype::pg_catalog.oid),
                                ('source_xmin', 'pg_catalog.xid'::pg_catalog.regtype::pg_catalog.oid),
-                               ('source_hash', 'pg_catalog.int8'::pg_catalog.regtype::pg_catalog.oid)) AS made (name, type)
+                               ('source_hash', 'pg_catalog.int8'::pg_catalog.regtype::pg_catalog.oid),
+                               ('is_copy', 'pg_catalog.bool'::pg_catalog.regtype::pg_catalog.oid)) AS made (name, type)
            LEFT JOIN pg_catalog.pg_attribute a
              ON a.attrelid OPERATOR(pg_catalog.=) relation AND a.attname OPERATOR(pg_catalog.=) made.name::pg_catalog.name
             AND a.attnum OPERATOR(pg_catalog.>) 0::pg_catalog.int2 AND NOT a.attisdropped

@@ -28,8 +28,8 @@ pub struct ChunkTable<'a> {
 }
 
 /// Columns of a chunk table besides the key.
-const OWN_COLUMNS: [&str; 8] =
-    ["chunk", "chunk_id", "content", "content_hash", "model", "source_xmin", "source_hash", "embedding"];
+const OWN_COLUMNS: [&str; 9] =
+    ["chunk", "chunk_id", "content", "content_hash", "model", "source_xmin", "source_hash", "embedding", "is_copy"];
 
 impl ChunkTable<'_> {
     /// Schema and name, quoted.

@@ -224,7 +224,11 @@ impl Ingest {
         let planned = xact::catching(|| interrupt::watched("plan", || input.plan()));
         drop(busy);
         match planned {
-            Ok(Ok(job)) => {
+            Ok(Ok(mut job)) => {
+                if let Err((undone, cost)) = self.divide(&mut job) {
+                    self.undone(collection, Some(&account), &claimed, undone, cost);
+                    return true;
+                }
                 if job.is_long() {
                     self.schedule.served(collection);
                 } else {
@@ -247,13 +251,24 @@ impl Ingest {
         }
     }
 
+    /// Has a job that was planned take the vectors that are stored already, and divides what is left into parts.
+    fn divide(&mut self, job: &mut Job) -> Result<(), (Undone, Duration)> {
+        if job.needs_vectors() {
+            let (collection, ids) = (job.collection.id, job::ids(&job.rows));
+            let (taken, cost) = with_owner(collection, &ids, guc::worker_statement_timeout(), || job.take_stored());
+            self.charge(collection, cost, taken.as_ref().err().is_some_and(|undone| is_lock(&undone.error)));
+            taken.map_err(|undone| (undone, cost))?;
+        }
+        job.divide();
+        Ok(())
+    }
+
     /// Compares everything of a collection; whether that was done.
     fn compare(&mut self, collection: i32, entries: &[i64]) -> bool {
         let bytes = xact::transaction(|| registry::by_id(collection).map_or(0, |c| chunks::table_bytes(&c)));
         let more = Duration::from_secs(bytes.unwrap_or(0) / COMPARED_IN_A_SECOND).min(LONGEST_COMPARISON);
-        let (compared, cost) = with_owner(collection, entries, guc::worker_statement_timeout() + more, || {
-            job::compare(collection, entries)
-        });
+        let limit = guc::worker_statement_timeout() + more;
+        let (compared, cost) = retried(|| with_owner(collection, entries, limit, || job::compare(collection, entries)));
         self.charge(collection, cost, is_locked(&compared));
         let e = match compared {
             Ok(Ok(())) => {
@@ -473,18 +488,26 @@ impl Ingest {
         let ids = job::ids(&job.rows);
         let chunks = job.rows.iter().map(|row| row.chunks.len()).sum::<usize>();
         let limit = guc::worker_statement_timeout() + FOR_A_CHUNK * u32::try_from(chunks).unwrap_or(u32::MAX);
-        let (stored, cost) = with_owner(collection, &ids, limit, || job.store());
+        let (stored, cost) = retried(|| with_owner(collection, &ids, limit, || job.store()));
         let is_locked = stored.as_ref().err().is_some_and(|undone| is_lock(&undone.error));
         self.charge(collection, cost, is_locked);
         match stored {
             Ok(Progress::More) => {
-                let Some(job) = self.jobs.get_mut(&number) else { return };
+                let Some(mut job) = self.jobs.remove(&number) else { return };
                 let busy = presence::busy(collection, &ids);
                 let planned = xact::catching(|| interrupt::watched("plan", || job.go_on()));
                 drop(busy);
-                let trouble = match planned {
+                let divided = planned.map(|planned| planned.map(|()| self.divide(&mut job)));
+                self.jobs.insert(number, job);
+                let trouble = match divided {
                     // It goes to the end of the line: others get on meanwhile.
-                    Ok(Ok(())) => return self.waiting.push_back(number),
+                    Ok(Ok(Ok(()))) => return self.waiting.push_back(number),
+                    Ok(Ok(Err((undone, cost)))) => {
+                        if let Some(job) = self.take(number) {
+                            self.undone(collection, Some(&job.account()), &job.rows, undone, cost);
+                        }
+                        return;
+                    }
                     Ok(Err(e)) => Trouble::new(Fault::State, e),
                     Err(e) => Trouble::new(Fault::Data, e),
                 };
@@ -638,6 +661,23 @@ fn with_owner<R>(
     let begin = Instant::now();
     let result = xact::limited_transaction(limit, f);
     (result, begin.elapsed())
+}
+
+/// What two workers were in each other's way for is done by one after the other: a transaction that was ended for that is
+/// repeated, some times.
+fn retried<R>(mut transaction: impl FnMut() -> (Result<R, Undone>, Duration)) -> (Result<R, Undone>, Duration) {
+    const TIMES: usize = 3;
+    let mut cost = Duration::ZERO;
+    for _ in 1..TIMES {
+        let (result, took) = transaction();
+        cost += took;
+        match result {
+            Err(undone) if undone.error.code == PgSqlErrorCode::ERRCODE_T_R_DEADLOCK_DETECTED => {}
+            result => return (result, cost),
+        }
+    }
+    let (result, took) = transaction();
+    (result, cost + took)
 }
 
 /// Whether a lock that somebody has is why nothing was done.

@@ -3,6 +3,7 @@
 
 use super::statements::chunks::{NewChunk, SourceRow, Version};
 use super::statements::claim::Entry;
+use super::statements::copies::Lost;
 use super::statements::{chunks, claim, comparison, failure, queue};
 use crate::error::{Error, Result};
 use crate::guc;
@@ -15,7 +16,7 @@ use ragent_core::ingest::chunk::{ChunkOptions, chunker};
 use ragent_core::ingest::plan::{self, Action, ChunkPlan, RowPlan, Stored, StoredChunk};
 use ragent_core::ingest::recipe::Recipe;
 use ragent_core::ingest::schedule::Account;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -125,8 +126,8 @@ pub struct Job {
     pub provider: Provider,
     /// Its rows.
     pub rows: Vec<JobRow>,
-    /// Row and chunk of each text to embed.
-    slots: Vec<(usize, usize)>,
+    /// Row and chunk of each text to embed, of equal ones together: the first of them is sent.
+    slots: Vec<Vec<(usize, usize)>>,
     /// Vectors that came, by slot.
     vectors: Vec<Option<Vec<f32>>>,
     /// Rows with a text that the provider refuses, by their place, and why.
@@ -274,6 +275,7 @@ pub fn compare(collection: i32, entries: &[i64]) -> Result<()> {
         }
         Err(e) => return Err(e),
     }
+    chunks::promote(&c);
     if c.has_error {
         registry::statements::note_error(c.id, None);
     }
@@ -291,7 +293,7 @@ impl Input {
         self.provider.settings.max_in_flight
     }
 
-    /// Cuts the rows into chunks and finds those to embed; of a long row, the first of them. Needs no transaction.
+    /// Cuts the rows into chunks; of a long row, the first of them. Needs no transaction. [`Job::divide`] comes next.
     pub fn plan(self) -> Result<Job> {
         let Self { collection, model, provider, mut rows, sources, stored, is_long } = self;
         let count = provider::token_counter(&provider, &model.model)?;
@@ -326,8 +328,6 @@ impl Input {
         };
         if is_long {
             job.go_on()?;
-        } else {
-            job.divide();
         }
         Ok(job)
     }
@@ -360,7 +360,13 @@ fn no_chunker(c: &Collection) -> Error {
 impl Job {
     /// The texts to embed.
     pub fn texts(&self) -> Vec<&str> {
-        self.slots.iter().map(|&(r, c)| self.rows[r].chunks[c].embedded.as_str()).collect()
+        self.slots.iter().map(|slot| self.chunk(slot).embedded.as_str()).collect()
+    }
+
+    /// The first chunk of a text.
+    fn chunk(&self, slot: &[(usize, usize)]) -> &ChunkPlan {
+        let (row, chunk) = slot[0];
+        &self.rows[row].chunks[chunk]
     }
 
     /// The server it asks, as the owner.
@@ -383,7 +389,7 @@ impl Job {
         self.rest.is_some()
     }
 
-    /// Cuts the next chunks of a long row. Needs no transaction.
+    /// Cuts the next chunks of a long row. Needs no transaction. [`Job::divide`] comes next.
     pub fn go_on(&mut self) -> Result<()> {
         let most = if self.is_local() {
             LOCAL_CHUNKS
@@ -413,26 +419,50 @@ impl Job {
                 row.chunks.push(chunk);
             }
         }
-        self.divide();
         Ok(())
     }
 
-    /// Finds the texts to embed and divides them into parts that are asked for at a time.
-    fn divide(&mut self) {
-        self.slots = self
-            .rows
-            .iter()
-            .enumerate()
-            .flat_map(|(r, row)| {
-                let embed = row.chunks.iter().enumerate();
-                embed.filter(|(_, c)| c.action == Action::Embed).map(move |(i, _)| (r, i))
-            })
-            .collect();
-        let n = self.slots.len();
-        self.vectors = vec![None; n];
+    /// The chunks to embed.
+    fn to_embed(&mut self) -> impl Iterator<Item = &mut ChunkPlan> {
+        self.rows.iter_mut().flat_map(|row| &mut row.chunks).filter(|chunk| chunk.action == Action::Embed)
+    }
+
+    /// Whether there is any text that may be stored already.
+    pub fn needs_vectors(&mut self) -> bool {
+        self.to_embed().next().is_some()
+    }
+
+    /// Takes the vectors of texts that are stored already, of whatever row. Runs in a transaction.
+    pub fn take_stored(&mut self) {
+        // Where it was dropped or altered meanwhile, that shows when it is stored.
+        let usable = registry::by_id(self.collection.id).and_then(registry::held).filter(|c| c.check().is_ok());
+        let Some(c) = usable.filter(|c| c.generation.id == self.collection.generation.id) else { return };
+        let hashes: HashSet<Vec<u8>> = self.to_embed().map(|chunk| chunk.hash.clone()).collect();
+        let vectors = chunks::vectors(&c, hashes.into_iter().collect());
+        for chunk in self.to_embed() {
+            if let Some(vector) = vectors.get(&chunk.hash) {
+                chunk.action = Action::Move(vector.clone());
+            }
+        }
+    }
+
+    /// Finds the texts to embed, each once, and divides them into parts that are asked for at a time.
+    pub fn divide(&mut self) {
+        let mut slots: Vec<Vec<(usize, usize)>> = Vec::new();
+        let mut by_hash: HashMap<&[u8], usize> = HashMap::new();
+        for (r, row) in self.rows.iter().enumerate() {
+            for (i, chunk) in row.chunks.iter().enumerate().filter(|(_, chunk)| chunk.action == Action::Embed) {
+                let slot = *by_hash.entry(&chunk.hash).or_insert(slots.len());
+                if slot == slots.len() {
+                    slots.push(Vec::new());
+                }
+                slots[slot].push((r, i));
+            }
+        }
+        self.vectors = vec![None; slots.len()];
+        self.slots = slots;
         self.parts = if self.is_local() {
-            let tokens: Vec<usize> =
-                self.slots.iter().map(|(row, chunk)| self.rows[*row].chunks[*chunk].tokens + OWN_TOKENS).collect();
+            let tokens: Vec<usize> = self.slots.iter().map(|slot| self.chunk(slot).tokens + OWN_TOKENS).collect();
             ragent_core::provider::batches(&tokens, LOCAL_CHUNKS, LOCAL_PART).into()
         } else {
             remote::batches(&self.provider, &self.model.model, &self.texts()).into()
@@ -441,8 +471,7 @@ impl Job {
 
     /// The queue entries of the rows that these texts are of.
     pub fn entries_of(&self, range: Range<usize>) -> Vec<i64> {
-        let mut rows: Vec<usize> = self.slots[range].iter().map(|(row, _)| *row).collect();
-        rows.dedup();
+        let rows: BTreeSet<usize> = self.slots[range].iter().flatten().map(|(row, _)| *row).collect();
         rows.into_iter().flat_map(|row| self.rows[row].ids.iter().copied()).collect()
     }
 
@@ -458,12 +487,14 @@ impl Job {
         Ok(())
     }
 
-    /// The provider refuses a text that it was sent alone: the text's row is to blame, and no other.
+    /// The provider refuses a text that it was sent alone: the rows that have it are to blame, and no others.
     pub fn refuse(&mut self, text: usize, failure: Failure) {
-        self.refused.entry(self.slots[text].0).or_insert(failure);
-        // Nobody needs the rest of the row.
+        for (row, _) in &self.slots[text] {
+            self.refused.entry(*row).or_insert_with(|| failure.clone());
+        }
+        // Nobody needs the rest of these rows.
         let (slots, refused) = (&self.slots, &self.refused);
-        self.parts.retain(|part| slots[part.clone()].iter().any(|(row, _)| !refused.contains_key(row)));
+        self.parts.retain(|part| slots[part.clone()].iter().flatten().any(|(row, _)| !refused.contains_key(row)));
     }
 
     /// Whether all of its rows are refused.
@@ -474,7 +505,7 @@ impl Job {
     /// Whether every text has its vector, but for those of rows that are refused.
     pub fn is_complete(&self) -> bool {
         let mut open = self.vectors.iter().zip(&self.slots).filter(|(vector, _)| vector.is_none());
-        open.all(|(_, (row, _))| self.refused.contains_key(row))
+        open.all(|(_, slot)| slot.iter().all(|(row, _)| self.refused.contains_key(row)))
     }
 
     /// Its rows: those that are not refused, and those that are, with the reason.
@@ -514,11 +545,13 @@ impl Job {
         let versions: Vec<(String, Version)> =
             rows.iter().filter_map(|(_, row)| Some((row.key.clone(), row.version?))).collect();
         let last = |row: &JobRow| row.chunks.last().map_or(from - 1, |chunk| chunk.number);
-        if is_last {
+        let lost = if is_last {
             let keep: Vec<i32> = rows.iter().map(|(_, row)| last(row)).collect();
-            chunks::remove_above(&c, &keys, &keep);
-        }
-        chunks::write(&c, &self.collection.generation.model, self.new_chunks(&rows));
+            chunks::remove_above(&c, &keys, &keep)
+        } else {
+            Lost::default()
+        };
+        chunks::write(&c, &self.collection.generation.model, self.new_chunks(&rows), lost);
         let to = if is_last { i32::MAX } else { self.rows.first().map_or(0, last) };
         chunks::confirm(&c, &versions, from..=to);
         if !is_last {
@@ -541,6 +574,8 @@ impl Job {
     }
 
     fn new_chunks(&self, rows: &[(usize, &JobRow)]) -> Vec<NewChunk> {
+        let places = self.slots.iter().zip(&self.vectors).flat_map(|(slot, v)| slot.iter().map(move |place| (*place, v)));
+        let vectors: HashMap<(usize, usize), &Option<Vec<f32>>> = places.collect();
         let mut new = Vec::new();
         for (r, row) in rows {
             let Some(version) = row.version else { continue };
@@ -548,9 +583,9 @@ impl Job {
                 let embedding = match &chunk.action {
                     Action::Keep => continue,
                     Action::Move(vector) => vector.clone(),
-                    Action::Embed => match self.slots.binary_search(&(*r, i)) {
-                        Ok(slot) => self.vectors[slot].clone().unwrap_or_default(),
-                        Err(_) => continue,
+                    Action::Embed => match vectors.get(&(*r, i)) {
+                        Some(vector) => vector.as_deref().unwrap_or_default().to_vec(),
+                        None => continue,
                     },
                 };
                 new.push(NewChunk {

@@ -182,6 +182,18 @@ pub fn keep_definition_if_free(relation: pg_sys::Oid) -> bool {
     unsafe { pg_sys::ConditionalLockRelationOid(relation, pg_sys::AccessShareLock as i32) }
 }
 
+/// How many blocks a table has, those of values that are stored apart from their rows not counted. It asks the file system,
+/// not a catalog.
+pub fn blocks(table: pg_sys::Oid) -> u32 {
+    // SAFETY: inside a transaction; the relation is closed again, and its lock given back, before this returns.
+    unsafe {
+        let relation = pg_sys::table_open(table, pg_sys::AccessShareLock as i32);
+        let blocks = pg_sys::RelationGetNumberOfBlocksInFork(relation, pg_sys::ForkNumber::MAIN_FORKNUM);
+        pg_sys::table_close(relation, pg_sys::AccessShareLock as i32);
+        blocks
+    }
+}
+
 /// The owner of this database.
 pub fn database_owner() -> pg_sys::Oid {
     // SAFETY: a syscache look-up inside a transaction; the key is this database, and the tuple is read before it is

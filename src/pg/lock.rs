@@ -8,6 +8,8 @@ use std::cell::Cell;
 const CLASS: u32 = 0x7261_6700;
 /// "ra" in ASCII: SQL's advisory locks have 1 or 2 in the fourth field.
 const KIND: u16 = 0x7261;
+/// "rc" in ASCII: that of the locks of copies, whose third field is a collection's number.
+const KIND_OF_COPIES: u16 = 0x7263;
 /// What the third field of a worker's lock begins at: "wrkr" in ASCII. The claims of collections are below it.
 const FIRST_SLOT: u32 = 0x7772_6b72;
 
@@ -27,17 +29,26 @@ pub fn release_left() {
 
 /// A lock in this database.
 #[derive(Debug, Clone, Copy)]
-pub struct Lock(u32);
+pub struct Lock {
+    number: u32,
+    kind: u16,
+}
 
 impl Lock {
     /// Held by the worker of that place for its life.
     pub fn worker(slot: u32) -> Self {
-        Self(FIRST_SLOT + slot)
+        Self { number: FIRST_SLOT + slot, kind: KIND }
     }
 
     /// Held by whoever claims entries of a collection, until the end of the transaction.
     pub fn claims(collection: i32) -> Self {
-        Self(collection.unsigned_abs() % FIRST_SLOT)
+        Self { number: collection.unsigned_abs() % FIRST_SLOT, kind: KIND }
+    }
+
+    /// Held by whoever makes copies of a collection's chunks or takes away chunks that may have some, until the end of the
+    /// transaction.
+    pub fn copies(collection: i32) -> Self {
+        Self { number: collection.unsigned_abs(), kind: KIND_OF_COPIES }
     }
 
     fn tag(self) -> pg_sys::LOCKTAG {
@@ -45,8 +56,8 @@ impl Lock {
             // SAFETY: reads a static.
             locktag_field1: unsafe { pg_sys::MyDatabaseId }.to_u32(),
             locktag_field2: CLASS,
-            locktag_field3: self.0,
-            locktag_field4: KIND,
+            locktag_field3: self.number,
+            locktag_field4: self.kind,
             locktag_type: pg_sys::LockTagType::LOCKTAG_ADVISORY as u8,
             locktag_lockmethodid: pg_sys::USER_LOCKMETHOD as u8,
         }

@@ -2,27 +2,42 @@
 
 use super::Found;
 use super::arm::Candidate;
+use crate::pg::catalog;
 use crate::pg::role::{self, ActingAs, Settings};
 use crate::pg::spi::{self, Arg, Cursor, Rows, Snapshot, Spi, arg, quote};
 use crate::pg::vector::Vector;
-use crate::registry::statements::{MAX_ARGUMENTS, columns};
+use crate::registry::statements::MAX_ARGUMENTS;
 use crate::registry::{Collection, Column};
+use std::collections::HashSet;
 
 /// pgvector's default of `hnsw.ef_search`, which holds before its library is loaded.
 const DEFAULT_EF_SEARCH: usize = 40;
 /// The most `hnsw.ef_search` can be.
 const MAX_EF_SEARCH: usize = 1000;
 
-/// The `k` nearest chunks by the index as results, without those whose row has another content by now. For roles that no
-/// policy concerns: to them every row of a table they may read is visible. Best first.
-pub fn nearest_visible(c: &Collection, query: &[f32], k: usize) -> Vec<Found> {
-    let statement = c.statement("nearest visible", k as u32, || nearest_visible_sql(c, k));
+/// Up to so many blocks of a chunk table, every chunk is compared: that is as quick as the index, and exact. It is what some
+/// SMALL_CHUNKS chunks take.
+const SMALL_BLOCKS: u32 = 100;
+
+/// Whether a collection has so few chunks that its index saves nothing.
+pub fn is_small(c: &Collection) -> bool {
+    catalog::blocks(c.vectors.table) <= SMALL_BLOCKS
+}
+
+/// The `k` nearest chunks as results, without those whose row has another content by now. For roles that no policy concerns:
+/// to them every row of a table they may read is visible. Best first.
+pub fn nearest_visible(c: &Collection, query: &[f32], k: usize, is_small: bool) -> Vec<Found> {
+    let name = if is_small { "nearest visible exactly" } else { "nearest visible" };
+    let statement = c.statement(name, k as u32, || {
+        nearest_visible_sql(c, &if is_small { exactly(c, &format!("LIMIT {k}")) } else { by_index(c, k) })
+    });
     let _acting =
         if c.reading_runs_no_code { ActingAs::reader(c.source.owner) } else { ActingAs::restricted(c.source.owner) };
-    let _settings = (k > ef_search()).then(|| widened(k));
+    let _settings = (!is_small && k > ef_search()).then(|| widened(k));
+    let mut seen = HashSet::new();
     spi::connect(|s| {
         let rows = s.query_kept(Snapshot::Active, &statement, &[arg(Vector(query.to_vec()))]);
-        let found = rows.iter().map(|row| Found {
+        let found = rows.iter().filter(|row| seen.insert(row.need::<i64>(8))).map(|row| Found {
             collection: c.name.clone(),
             key: row.need(1),
             chunk: row.need(2),
@@ -36,37 +51,82 @@ pub fn nearest_visible(c: &Collection, query: &[f32], k: usize) -> Vec<Found> {
     })
 }
 
-/// A limit inside keeps the nearest apart from the join, so that the index gives them in order.
-fn nearest_visible_sql(c: &Collection, k: usize) -> String {
-    let keys: Vec<String> = (1..=c.key.columns.len()).map(|n| format!("key_{n}")).collect();
+/// What is shown of the rows of `nearest` and of their source's. A limit inside keeps the nearest apart from the join, so that
+/// the index gives them in order.
+fn nearest_visible_sql(c: &Collection, nearest: &str) -> String {
     format!(
-        "SELECT {key}, u.chunk, {content}, u.distance, {title}, {link}, {metadata}
-         FROM (SELECT {chunk_keys}, c.chunk, c.content, c.source_xmin, c.source_hash, {distance}
-               FROM {table} c ORDER BY {distance} LIMIT {k})
-              AS u ({keys}, chunk, content, source_xmin, source_hash, distance)
+        "SELECT {key}, u.chunk, {content}, u.distance, {title}, {link}, {metadata}, u.chunk_id
+         FROM ({nearest}) AS u
          JOIN {source} s ON {join}
          WHERE s.xmin OPERATOR(pg_catalog.=) u.source_xmin OR {same_content}
-         ORDER BY u.distance",
-        key = c.key.object("u", &keys),
+         ORDER BY {ORDER}",
+        key = c.key.object("u", &key_names(c)),
         content = chunk_text("u"),
         title = shown(c.title.as_ref()),
         link = shown(c.link.as_ref()),
         metadata = metadata(c),
-        chunk_keys = columns("c", &c.vectors.key_columns),
+        source = c.source.name,
+        join = c.key.join("s", &c.key.columns, "u", &key_names(c)),
+        same_content = c.is_as_embedded("s", "u.source_hash"),
+    )
+}
+
+/// The order of results: of chunks that are equally near, which all of equal texts are, the one in the index is the first,
+/// whichever way they were found.
+const ORDER: &str = "u.distance, u.is_copy, u.chunk_id";
+
+/// What the key's columns are called in [`by_index`] and [`exactly`].
+fn key_names(c: &Collection) -> Vec<String> {
+    (1..=c.key.columns.len()).map(|n| format!("key_{n}")).collect()
+}
+
+/// The columns of a chunk that both give, besides its distance.
+fn chunk_columns(c: &Collection, alias: &str) -> String {
+    let keys = c.vectors.key_columns.iter().zip(key_names(c));
+    let keys: Vec<String> = keys.map(|(name, key)| format!("{alias}.{} AS {key}", quote(name))).collect();
+    format!(
+        "{}, {alias}.chunk, {alias}.chunk_id, {alias}.content, {alias}.source_xmin, {alias}.source_hash, {alias}.is_copy",
+        keys.join(", ")
+    )
+}
+
+/// The `limit` nearest chunks, found by the index, the nearest first. Each that is in the index brings its copies along: no more
+/// than are wanted in all.
+fn by_index(c: &Collection, limit: usize) -> String {
+    let (table, distance) = (&c.vectors.table_name, c.vectors.distance("c", "$1"));
+    let keys: Vec<String> = key_names(c).iter().map(|key| format!("o.{key}")).collect();
+    format!(
+        "SELECT u.*, o.distance
+         FROM (SELECT {columns}, c.content_hash, {distance} AS distance
+               FROM {table} c WHERE NOT c.is_copy ORDER BY {distance} LIMIT {limit}) AS o
+         CROSS JOIN LATERAL (
+               SELECT {keys}, o.chunk, o.chunk_id, o.content, o.source_xmin, o.source_hash, o.is_copy
+               UNION ALL
+               (SELECT {columns} FROM {table} c
+                WHERE c.content_hash OPERATOR(pg_catalog.=) o.content_hash AND c.is_copy
+                ORDER BY c.chunk_id LIMIT {limit})) AS u
+         ORDER BY o.distance, u.is_copy, u.chunk_id LIMIT {limit}",
+        columns = chunk_columns(c, "c"),
+        keys = keys.join(", "),
+    )
+}
+
+/// All chunks by exact distance, the nearest first.
+fn exactly(c: &Collection, limit: &str) -> String {
+    // Adding zero keeps the planner from the index, whose scans end after hnsw.max_scan_tuples.
+    format!(
+        "SELECT * FROM (SELECT {columns}, ({distance}) OPERATOR(pg_catalog.+) 0::pg_catalog.float8 AS distance
+                        FROM {table} c) AS u
+         ORDER BY {ORDER} {limit}",
+        columns = chunk_columns(c, "c"),
         distance = c.vectors.distance("c", "$1"),
         table = c.vectors.table_name,
-        source = c.source.name,
-        join = c.key.join("s", &c.key.columns, "u", &keys),
-        same_content = c.is_as_embedded("s", "u.source_hash"),
-        keys = keys.join(", "),
     )
 }
 
 /// The `limit` nearest chunks by the index, the nearest first.
 pub fn nearest(s: &Spi<'_>, c: &Collection, query: &[f32], limit: usize) -> Vec<Candidate> {
-    let statement = c.statement("nearest", limit as u32, || {
-        format!("{} LIMIT {limit}", candidates_sql(c, &c.vectors.distance("c", "$1")))
-    });
+    let statement = c.statement("nearest", limit as u32, || candidates_sql(c, &by_index(c, limit)));
     let _acting = ActingAs::restricted(c.source.owner);
     let _settings = widened(limit);
     candidates(&s.query_kept(Snapshot::Active, &statement, &[arg(Vector(query.to_vec()))]))
@@ -99,11 +159,7 @@ pub struct NearestExactly<'c> {
 impl<'c> NearestExactly<'c> {
     /// Begins.
     pub fn open(s: &Spi<'c>, c: &Collection, query: &[f32]) -> Self {
-        // Adding zero keeps the planner from the index, whose scans end after hnsw.max_scan_tuples.
-        let statement = c.statement("nearest exactly", 0, || {
-            let distance = c.vectors.distance("c", "$1");
-            candidates_sql(c, &format!("({distance}) OPERATOR(pg_catalog.+) 0::pg_catalog.float8"))
-        });
+        let statement = c.statement("nearest exactly", 0, || candidates_sql(c, &exactly(c, "")));
         let _acting = ActingAs::restricted(c.source.owner);
         Self { cursor: s.cursor(&statement, &[arg(Vector(query.to_vec()))]), owner: c.source.owner }
     }
@@ -115,14 +171,13 @@ impl<'c> NearestExactly<'c> {
     }
 }
 
-fn candidates_sql(c: &Collection, order: &str) -> String {
+/// Candidates made of the rows of `nearest`, in their order.
+fn candidates_sql(c: &Collection, nearest: &str) -> String {
     format!(
-        "SELECT c.chunk_id, pg_catalog.jsonb_build_object({key}), c.chunk, {content}, {distance}, c.source_xmin, c.source_hash
-         FROM {table} c ORDER BY {order}",
+        "SELECT u.chunk_id, pg_catalog.jsonb_build_object({key}), u.chunk, {content}, u.distance, u.source_xmin, u.source_hash
+         FROM ({nearest}) AS u",
         key = candidate_key(c),
-        content = chunk_text("c"),
-        distance = c.vectors.distance("c", "$1"),
-        table = c.vectors.table_name,
+        content = chunk_text("u"),
     )
 }
 
@@ -249,8 +304,8 @@ fn chunk_text(alias: &str) -> String {
 
 /// A candidate's key, as arguments of `jsonb_build_object`. Of one that no index could hold, a null, which no row has.
 fn candidate_key(c: &Collection) -> String {
-    let pairs = c.key.columns.iter().zip(&c.vectors.key_columns).enumerate().map(|(place, (shown, name))| {
-        let column = format!("c.{}", quote(name));
+    let pairs = c.key.columns.iter().zip(key_names(c)).enumerate().map(|(place, (shown, name))| {
+        let column = format!("u.{name}");
         let value = c.key.json(place, &column);
         format!("{}, {}", pgrx::spi::quote_literal(shown), if_small(&column, &value, MAX_KEY))
     });

@@ -37,9 +37,11 @@ impl ChunkTable<'_> {
                 source_xmin pg_catalog.xid NOT NULL,
                 source_hash pg_catalog.int8 NOT NULL,
                 embedding {vector} NOT NULL,
+                is_copy pg_catalog.bool NOT NULL,
                 PRIMARY KEY ({key_list}, chunk)
             );
-            CREATE INDEX ON {table} USING hnsw (embedding {operator_class});
+            CREATE INDEX ON {table} USING hnsw (embedding {operator_class}) WHERE NOT is_copy;
+            CREATE INDEX ON {table} (content_hash, is_copy, chunk_id);
             ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
             {policy}
             {comments}",
@@ -71,6 +73,10 @@ impl ChunkTable<'_> {
                 "Hash of that version's title and content: a chunk whose row has changed since is not shown to others",
             ),
             ("embedding", "Embedding of title and text"),
+            (
+                "is_copy",
+                "Whether another chunk of the same content_hash is in the index of the embeddings in this one's place",
+            ),
         ];
         let keys = self.key_columns.iter().map(|name| (name.as_str(), "Primary key of the source row"));
         for (column, text) in keys.chain(described) {

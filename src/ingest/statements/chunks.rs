@@ -6,8 +6,13 @@ use crate::pg::vector::Vector;
 use crate::registry::Collection;
 use crate::registry::statements::columns;
 use pgrx::pg_sys::TransactionId;
+use super::copies::{self, Lost};
+use ragent_core::ingest::copies::{Standing, standings};
 use ragent_core::ingest::plan::{RowText, StoredChunk};
+use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
+
+pub use super::copies::promote;
 
 /// A source row that exists.
 #[derive(Debug, Clone)]
@@ -112,12 +117,22 @@ pub fn source_rows(c: &Collection, wanted: &[String]) -> Vec<Option<SourceRow>> 
     found
 }
 
-/// Vectors of one row's chunks that are read to be moved, in bytes; what is beyond is embedded anew where it moves.
+/// Vectors of a row's or a job's chunks that are read to be used again, in bytes; what is beyond is embedded anew.
 const MAX_VECTORS: usize = 64 << 20;
+
+/// How many vectors that is.
+fn most_vectors(c: &Collection) -> usize {
+    MAX_VECTORS / (c.vectors.embedding.dimensions.max(1) as usize * size_of::<f32>())
+}
+
+/// The vectors of texts that any row has already, by their hashes.
+pub fn vectors(c: &Collection, hashes: Vec<Vec<u8>>) -> HashMap<Vec<u8>, Vec<f32>> {
+    copies::vectors(c, hashes, most_vectors(c))
+}
 
 /// Reads the chunks stored for rows by key, each with the place of its row among the keys.
 pub fn stored(c: &Collection, wanted: &[String]) -> Vec<(usize, StoredChunk)> {
-    let with_vector = MAX_VECTORS / (c.vectors.embedding.dimensions.max(1) as usize * size_of::<f32>());
+    let with_vector = most_vectors(c);
     let sql = format!(
         "SELECT u.place::pg_catalog.int4 AS place, c.chunk AS number, pg_catalog.\"substring\"(c.content_hash, 1, 64) AS hash,
                 CASE WHEN c.chunk OPERATOR(pg_catalog.<=) $2 THEN c.embedding::pg_catalog.float4[] END AS embedding
@@ -138,9 +153,9 @@ pub fn stored(c: &Collection, wanted: &[String]) -> Vec<(usize, StoredChunk)> {
     })
 }
 
-/// Removes the chunks of rows numbered above `keep`, one bound for each key; 0 removes all of a row's.
-pub fn remove_above(c: &Collection, rows: &[String], keep: &[i32]) {
-    let sql = format!(
+/// Removes the chunks of rows numbered above `keep`, one bound for each key; 0 removes all of a row's. What texts they had.
+pub fn remove_above(c: &Collection, rows: &[String], keep: &[i32]) -> Lost {
+    let sql = copies::returning_lost(&format!(
         "DELETE FROM {table} c USING
             ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.int4[])) AS u (key, keep)
             CROSS JOIN LATERAL {record}
@@ -148,30 +163,76 @@ pub fn remove_above(c: &Collection, rows: &[String], keep: &[i32]) {
         table = c.vectors.table_name,
         record = c.key.record("u.key::pg_catalog.jsonb", "k"),
         join = c.key.join("c", &c.vectors.key_columns, "k", &c.key.columns),
-    );
+    ));
     let _acting = ActingAs::restricted(c.source.owner);
-    spi::connect(|s| s.run(&sql, &[arg(rows.to_vec()), arg(keep.to_vec())]));
+    let mut lost = Lost::default();
+    spi::connect(|s| {
+        let rows = s.query(Snapshot::New, &sql, &[arg(rows.to_vec()), arg(keep.to_vec())]);
+        lost.add(rows.iter().map(|row| row.need_named("hash")));
+    });
+    lost
 }
 
-/// Stores chunks, in bulk.
-pub fn write(c: &Collection, model: &str, chunks: Vec<NewChunk>) {
+/// Stores chunks, in bulk, after texts lost some. The chunks come one for each number of a row.
+///
+/// What goes into the index, which takes the most time, is written first, where other workers need not wait for it.
+pub fn write(c: &Collection, model: &str, chunks: Vec<NewChunk>, mut lost: Lost) {
+    let (mut replaced, mut new, mut copies_of_stored) = (HashSet::new(), Vec::new(), Vec::new());
+    if !chunks.is_empty() {
+        let (numbers, hashes) = copies::replaced(c, &chunks);
+        lost.add(hashes);
+        replaced = numbers;
+        for (chunk, standing) in with_standings(c, chunks, &replaced) {
+            match standing {
+                Standing::Original => new.push((chunk, false)),
+                Standing::CopyOfNew => new.push((chunk, true)),
+                Standing::CopyOfStored => copies_of_stored.push(chunk),
+            }
+        }
+    }
+    insert(c, model, new);
+    if copies_of_stored.is_empty() && lost.is_empty() {
+        return;
+    }
+    copies::hold(c);
+    // Some of their originals may be gone by now.
+    let others = with_standings(c, copies_of_stored, &replaced);
+    insert(c, model, others.into_iter().map(|(chunk, standing)| (chunk, standing != Standing::Original)).collect());
+    copies::promote_lost(c, lost);
+}
+
+/// Chunks with what they are among those of the same text. Chunks of the numbers in `replaced` do not count.
+fn with_standings(c: &Collection, chunks: Vec<NewChunk>, replaced: &HashSet<i64>) -> Vec<(NewChunk, Standing)> {
+    if chunks.is_empty() {
+        return vec![];
+    }
+    let stored = copies::with_original(c, &chunks, replaced);
+    let standings = standings(chunks.iter().map(|chunk| chunk.hash.as_slice()), &stored);
+    chunks.into_iter().zip(standings).collect()
+}
+
+/// Writes chunks, each with whether it is a copy.
+fn insert(c: &Collection, model: &str, chunks: Vec<(NewChunk, bool)>) {
     if chunks.is_empty() {
         return;
     }
     let key_names = c.vectors.key_columns.iter().map(|n| quote(n)).collect::<Vec<_>>().join(", ");
     let sql = format!(
-        "INSERT INTO {table} ({key_names}, chunk, chunk_id, content, content_hash, model, source_xmin, source_hash, embedding)
-         SELECT {key_values}, u.chunk, u.id, u.content, u.hash, $2, u.source_xmin, u.source_hash, u.embedding::{vector}
+        "INSERT INTO {table} ({key_names}, chunk, chunk_id, content, content_hash, model, source_xmin, source_hash, embedding,
+                              is_copy)
+         SELECT {key_values}, u.chunk, u.id, u.content, u.hash, $2, u.source_xmin, u.source_hash, u.embedding::{vector},
+                u.is_copy
          FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.int4[]),
                          pg_catalog.unnest($4::pg_catalog.text[]), pg_catalog.unnest($5::pg_catalog.bytea[]),
                          pg_catalog.unnest($6), pg_catalog.unnest($7::pg_catalog.xid[]),
-                         pg_catalog.unnest($8::pg_catalog.int8[]), pg_catalog.unnest($9::pg_catalog.int8[]))
-              AS u (key, chunk, content, hash, embedding, source_xmin, source_hash, id)
+                         pg_catalog.unnest($8::pg_catalog.int8[]), pg_catalog.unnest($9::pg_catalog.int8[]),
+                         pg_catalog.unnest($10::pg_catalog.bool[]))
+              AS u (key, chunk, content, hash, embedding, source_xmin, source_hash, id, is_copy)
          CROSS JOIN LATERAL {record}
          ON CONFLICT ({key_names}, chunk) DO UPDATE
          SET content = EXCLUDED.content, content_hash = EXCLUDED.content_hash,
              model = EXCLUDED.model, embedding = EXCLUDED.embedding,
-             source_xmin = EXCLUDED.source_xmin, source_hash = EXCLUDED.source_hash",
+             source_xmin = EXCLUDED.source_xmin, source_hash = EXCLUDED.source_hash, is_copy = EXCLUDED.is_copy",
         table = c.vectors.table_name,
         key_values = columns("k", &c.key.columns),
         vector = c.vectors.embedding.sql_type(),
@@ -179,7 +240,9 @@ pub fn write(c: &Collection, model: &str, chunks: Vec<NewChunk>) {
     );
     let mut parts = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut versions = (Vec::new(), Vec::new());
-    for chunk in chunks {
+    let mut are_copies = Vec::new();
+    for (chunk, is_copy) in chunks {
+        are_copies.push(is_copy);
         parts.0.push(chunk.key);
         parts.1.push(chunk.number);
         parts.2.push(chunk.content);
@@ -199,6 +262,7 @@ pub fn write(c: &Collection, model: &str, chunks: Vec<NewChunk>) {
         arg(versions.0),
         arg(versions.1),
         arg(ids),
+        arg(are_copies),
     ];
     let _acting = ActingAs::restricted(c.source.owner);
     spi::connect(|s| s.run(&sql, &args));

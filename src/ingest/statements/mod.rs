@@ -4,6 +4,7 @@ pub mod capture;
 pub mod chunks;
 pub mod claim;
 pub mod comparison;
+pub mod copies;
 pub mod death;
 pub mod failure;
 pub mod pause;

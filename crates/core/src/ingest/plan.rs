@@ -81,7 +81,7 @@ pub struct ChunkPlan {
 pub enum Action {
     /// Nothing: it is stored under its number already.
     Keep,
-    /// The same is stored under another number: the vector is taken from there.
+    /// The same is stored elsewhere, under another number or for another row: the vector is taken from there.
     Move(Vec<f32>),
     /// A vector from the model.
     Embed,
