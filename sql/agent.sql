@@ -175,17 +175,17 @@ COMMENT ON POLICY visible ON steps IS 'Each role sees the steps of the runs that
 CREATE FUNCTION answer(question text, collection text DEFAULT NULL, chat_model text DEFAULT NULL)
     RETURNS TABLE (answer text, citations jsonb, decision text, outcome text, stop_reason text,
                    searches integer, rounds integer, input_tokens bigint, output_tokens bigint,
-                   latency_ms double precision, model text, run_id uuid)
+                   latency_ms double precision, model text, run_id uuid, pending bigint)
     LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 1
     AS 'MODULE_PATHNAME', 'answer_wrapper';
 COMMENT ON FUNCTION answer(text, text, text) IS
-'Answers a question from the collections the current role may read: the model decides whether to search, and what it cites is verified. With everything known about the run; run_id is NULL where the run is not recorded';
+'Answers a question from the collections the current role may read: the model decides whether to search, and what it cites is verified. With everything known about the run; run_id is NULL where the run is not recorded, pending how many rows of the collections wait to be embedded (counted up to 1000 of each; NULL: everything of one is to be compared). A NULL question has no answer';
 
 CREATE FUNCTION ask(question text, collection text DEFAULT NULL, chat_model text DEFAULT NULL) RETURNS text
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'ask_wrapper';
 COMMENT ON FUNCTION ask(text, text, text) IS
-'Answers a question as rag.answer does, as text: the answer and its sources';
+'Answers a question as rag.answer does, as text: the answer and its sources; NULL for a NULL question';
 
 CREATE FUNCTION trace(run_id uuid) RETURNS text
     LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE

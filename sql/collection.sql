@@ -4,7 +4,7 @@ CREATE VIEW collections WITH (security_barrier) AS
     SELECT c.name, c.source, c.content_columns AS content, c.title_column AS title, c.link_column AS link,
            c.metadata_columns AS metadata, c.key_columns, g.chunk_table, g.model AS embedding_model, g.dimensions,
            g.chunk_tokens, g.chunk_overlap, c.description,
-           pg_catalog.pg_get_userbyid(r.relowner) AS owner, c.created_at
+           pg_catalog.pg_get_userbyid(r.relowner) AS owner, c.created_at, c.serve_stale
     FROM rag_internal.collection c
     JOIN rag_internal.generation g
       ON g.collection OPERATOR(pg_catalog.=) c.id AND g.state OPERATOR(pg_catalog.=) 'serving'::pg_catalog.text
@@ -27,17 +27,24 @@ COMMENT ON COLUMN collections.chunk_overlap IS 'Tokens a chunk repeats of the on
 COMMENT ON COLUMN collections.description IS 'What the collection is about; the agent reads it to decide whether to search';
 COMMENT ON COLUMN collections.owner IS 'Owner of the source';
 COMMENT ON COLUMN collections.created_at IS 'When it was created';
+COMMENT ON COLUMN collections.serve_stale IS 'Whether a row that changed is found by its old text until the new one is embedded';
 
 CREATE FUNCTION create_collection(
     name text, source regclass, content text[],
     title text DEFAULT NULL, link text DEFAULT NULL, metadata text[] DEFAULT NULL,
     embedding_model text DEFAULT NULL, dimensions integer DEFAULT NULL,
     chunk_tokens integer DEFAULT NULL, chunk_overlap integer DEFAULT NULL,
-    description text DEFAULT NULL, chunk_table text DEFAULT NULL) RETURNS text
+    description text DEFAULT NULL, chunk_table text DEFAULT NULL, serve_stale boolean DEFAULT false) RETURNS text
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'create_collection_wrapper';
-COMMENT ON FUNCTION create_collection(text, regclass, text[], text, text, text[], text, integer, integer, integer, text, text) IS
-'Registers a table for retrieval: creates its chunk table, triggers that note changes, and queues its rows for embedding. Returns the name';
+COMMENT ON FUNCTION create_collection(text, regclass, text[], text, text, text[], text, integer, integer, integer, text, text, boolean) IS
+'Registers a table for retrieval: creates its chunk table, triggers that note changes, and queues its rows for embedding. With serve_stale a row that changed is found by its old text until the new one is embedded. Returns the name';
+
+CREATE FUNCTION alter_collection(name text, description text DEFAULT NULL, serve_stale boolean DEFAULT NULL) RETURNS void
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME', 'alter_collection_wrapper';
+COMMENT ON FUNCTION alter_collection(text, text, boolean) IS
+'Changes what a collection is said to be about, and whether a row that changed is found by its old text until the new one is embedded. NULL leaves as it is; an empty description takes it away';
 
 CREATE FUNCTION drop_collection(name text, if_exists boolean DEFAULT false) RETURNS void
     LANGUAGE c VOLATILE PARALLEL UNSAFE

@@ -17,6 +17,7 @@ CREATE TABLE rag_internal.queue (
     claimed_by     integer,
     claimed_until  timestamptz,
     deaths         integer NOT NULL DEFAULT 0,
+    is_bulk        boolean NOT NULL DEFAULT false,
     PRIMARY KEY (collection, id),
     -- Code that a writer's statement runs may write here while capture does.
     CONSTRAINT queue_rows CHECK (rows OPERATOR(pg_catalog.>=) 1 AND rows OPERATOR(pg_catalog.<) 1000),
@@ -47,6 +48,7 @@ COMMENT ON COLUMN rag_internal.queue.error_sqlstate IS 'Its SQLSTATE';
 COMMENT ON COLUMN rag_internal.queue.claimed_by IS 'Process number of the worker that is at work on it; NULL: none';
 COMMENT ON COLUMN rag_internal.queue.claimed_until IS 'When that claim ends, unless the worker renews it';
 COMMENT ON COLUMN rag_internal.queue.deaths IS 'Workers that died at work on it: 2 for each that had nothing else at hand, 1 for all that had. With 4 it is given up';
+COMMENT ON COLUMN rag_internal.queue.is_bulk IS 'Whether the row was changed together with many others; changes of few rows are embedded first';
 
 CREATE TABLE rag_internal.failure (
     collection     integer NOT NULL,

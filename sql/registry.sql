@@ -18,7 +18,8 @@ CREATE TABLE rag_internal.collection (
     last_error          text,
     last_error_hint     text,
     last_error_sqlstate text,
-    last_error_at       timestamptz
+    last_error_at       timestamptz,
+    serve_stale         boolean NOT NULL DEFAULT false
 );
 CREATE INDEX ON rag_internal.collection (source);
 SELECT pg_catalog.pg_extension_config_dump('rag_internal.collection', '');
@@ -41,6 +42,7 @@ COMMENT ON COLUMN rag_internal.collection.last_error IS 'What last stopped the w
 COMMENT ON COLUMN rag_internal.collection.last_error_hint IS 'What to do about it';
 COMMENT ON COLUMN rag_internal.collection.last_error_sqlstate IS 'Its SQLSTATE';
 COMMENT ON COLUMN rag_internal.collection.last_error_at IS 'When that was';
+COMMENT ON COLUMN rag_internal.collection.serve_stale IS 'Whether a row that changed is found by its old text until the new one is embedded';
 COMMENT ON SEQUENCE rag_internal.collection_id_seq IS 'Numbers of collections';
 
 CREATE TABLE rag_internal.generation (
@@ -332,7 +334,7 @@ CREATE FUNCTION rag_internal.collection_facts(wanted integer) RETURNS TABLE (
     generation integer, model text, dimensions integer, chunker text, chunk_tokens integer, chunk_overlap integer,
     chunk_table oid, chunk_table_name text, chunk_table_kind text, chunk_table_owner oid, chunk_key_columns text[],
     embedding_column text, is_adopted boolean, chunks_made_for oid, changed_hands boolean, strange_partition text, reading_runs_no_code boolean,
-    has_own_columns boolean)
+    has_own_columns boolean, serve_stale boolean)
     LANGUAGE plpgsql STABLE PARALLEL SAFE ROWS 1
     SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 BEGIN
@@ -349,7 +351,7 @@ BEGIN
            coalesce(o.owner, 0::oid), coalesce(o.is_void, true),
            rag_internal.strange_partition(c.source),
            coalesce(own.columns AND rag_internal.reading_runs_no_code(c.source) AND rag_internal.reading_runs_no_code(g.chunk_table), false),
-           own.columns
+           own.columns, c.serve_stale
     FROM rag_internal.collection c
     JOIN rag_internal.generation g ON g.collection = c.id AND g.state = 'serving'
     LEFT JOIN rag_internal.chunk_owner o ON o.chunk_table = g.chunk_table

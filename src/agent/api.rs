@@ -1,7 +1,6 @@
 //! `rag.ask`, `rag.answer`, `rag.trace`.
 
 use super::{backend, trace};
-use crate::error::required;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use pgrx::{JsonB, Uuid};
@@ -11,10 +10,10 @@ fn ask(
     question: Option<String>,
     collection: Option<String>,
     chat_model: Option<String>,
-) -> Result<String, ErrorReport> {
-    let question = required(question, "question")?;
+) -> Result<Option<String>, ErrorReport> {
+    let Some(question) = question else { return Ok(None) };
     let run = backend::answer(&question, collection.as_deref(), chat_model.as_deref())?;
-    Ok(run.answer.with_sources())
+    Ok(Some(run.answer.with_sources()))
 }
 
 #[pg_extern(sql = false)]
@@ -39,11 +38,12 @@ fn answer(
             name!(latency_ms, f64),
             name!(model, String),
             name!(run_id, Option<Uuid>),
+            name!(pending, Option<i64>),
         ),
     >,
     ErrorReport,
 > {
-    let question = required(question, "question")?;
+    let Some(question) = question else { return Ok(TableIterator::new(std::iter::empty())) };
     let run = backend::answer(&question, collection.as_deref(), chat_model.as_deref())?;
     let citations = run.answer.citations_json();
     let a = run.answer;
@@ -60,6 +60,7 @@ fn answer(
         run.latency_ms,
         run.model,
         run.id,
+        run.pending,
     )))
 }
 

@@ -7,6 +7,7 @@ use crate::pg::interrupt;
 use crate::pg::role;
 use crate::provider::{self, Deadline, ModelName, input};
 use crate::retrieval::Scope;
+use crate::retrieval::waiting::Waiting;
 use pgrx::Uuid;
 use ragent_core::agent::{Answer, Call, CallResult, Effect, Input, Run, RunRequest, SearchCall};
 use std::time::Instant;
@@ -21,6 +22,8 @@ pub struct Finished {
     pub answer: Answer,
     /// Milliseconds from question to answer.
     pub latency_ms: f64,
+    /// How many rows of the collections changed and wait to be embedded; see [`Waiting::rows`].
+    pub pending: Option<i64>,
 }
 
 /// Longest question, in bytes: it goes to the model in each round, and into the record of the run.
@@ -30,7 +33,8 @@ const MAX_QUESTION: usize = 100_000;
 pub fn answer(question: &str, collection: Option<&str>, chat_model: Option<&str>) -> Result<Finished> {
     check_question(question)?;
     let _deadline = Deadline::begin(crate::guc::ask_timeout());
-    let tools = search::tools(Scope::of(collection))?;
+    let collections = Scope::of(collection).collections()?;
+    let tools = search::tools(&collections);
     let model = match chat_model {
         Some(model) => ModelName::parse(model)?,
         None => ModelName::parse(&crate::guc::chat_model())?,
@@ -41,11 +45,15 @@ pub fn answer(question: &str, collection: Option<&str>, chat_model: Option<&str>
     let mut recorder = Recorder::begin(NewRun { question, collection, model: &model });
     let answer = drive(&mut run, &mut recorder, collection.is_some())?;
     let (id, latency_ms) = recorder.finish(&answer);
-    Ok(Finished { id, model, answer, latency_ms })
+    // At the end: no table is kept from being altered while a model is waited for.
+    let waiting = Waiting::of(&collections, collection.is_some());
+    let pending = waiting.rows();
+    waiting.tell();
+    Ok(Finished { id, model, answer, latency_ms, pending })
 }
 
 fn check_question(question: &str) -> Result<()> {
-    if ragent_core::text::is_blank(question, &interrupt::check) {
+    if ragent_core::text::is_blank_within(question, &interrupt::check) {
         return Err(Error::bad_argument("the question is empty", "Ask something."));
     }
     input::check_within("the question", question, MAX_QUESTION)

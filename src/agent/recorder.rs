@@ -12,7 +12,7 @@ use crate::guc::{self, Record};
 use crate::pg::role::{self, Settings};
 use crate::pg::xact;
 use crate::scope;
-use pgrx::Uuid;
+use pgrx::{PgSqlErrorCode, Uuid};
 use ragent_core::agent::{Answer, Run, Step};
 use ragent_core::scope::Scope;
 use std::time::Instant;
@@ -67,12 +67,23 @@ impl<'a> Recorder<'a> {
             return (None, latency_ms);
         }
         let Self { id, new, scope, steps, .. } = self;
-        let recorded = xact::attempt(move || {
-            let _patience = Settings::with_lock_timeout(PATIENCE_MS);
-            let scope = scope.to_json();
-            statements::begin(id, role::current(), &new, has_texts, scope.as_ref(), latency_ms);
-            statements::append(id, 0, steps, has_texts, scope.as_ref());
-            statements::finish(id, answer, has_texts, latency_ms);
+        let scope = scope.to_json();
+        let _patience = Settings::with_lock_timeout(PATIENCE_MS);
+        let record = |write: &dyn Fn(&dyn Fn(bool))| {
+            write(&|has_texts| statements::begin(id, role::current(), &new, has_texts, scope.as_ref(), latency_ms));
+            for (step, number) in steps.iter().zip(1..) {
+                write(&|has_texts| statements::append(id, number, step, has_texts, scope.as_ref()));
+            }
+            write(&|has_texts| statements::finish(id, answer, has_texts, latency_ms));
+        };
+        let recorded = xact::attempt(|| record(&|write| write(has_texts))).or_else(|e| {
+            if !has_texts || e.code == PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE {
+                return Err(e);
+            }
+            // One text that cannot be stored costs that text, and neither the others nor the run.
+            let without_it = |write: &dyn Fn(bool)| xact::attempt(|| write(true)).unwrap_or_else(|_| write(false));
+            xact::attempt(|| record(&without_it))
+                .inspect(|()| pgrx::warning!("a text of this run is not recorded: {e}"))
         });
         // The answer is there and paid for.
         if let Err(e) = recorded {

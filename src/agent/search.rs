@@ -6,13 +6,11 @@ use crate::retrieval::{Found, Query, Scope, Search, search};
 use pgrx::PgSqlErrorCode;
 use ragent_core::agent::{Hit, SearchCall, SearchResult, SearchTool, Tool};
 use ragent_core::retrieval::{Bounds, Mode};
+use std::rc::Rc;
 
-/// One search tool for each collection of a scope that can be searched now.
-///
-/// # Errors
-/// Those of [`Scope::collections`].
-pub fn tools(scope: Scope<'_>) -> Result<Vec<Tool>> {
-    Ok(scope.collections()?.iter().map(|c| tool(c).into()).collect())
+/// One search tool for each collection.
+pub fn tools(collections: &[Rc<Collection>]) -> Vec<Tool> {
+    collections.iter().map(|c| tool(c).into()).collect()
 }
 
 /// Runs searches together: every embedding model is asked once for all its texts. One result for each, in their order.

@@ -43,31 +43,25 @@ pub fn begin(
     });
 }
 
-/// Records steps, numbered on from `recorded`.
-pub fn append(id: Uuid, recorded: i32, steps: Vec<Step>, has_texts: bool, scope: Option<&serde_json::Value>) {
+/// Records the step of that number.
+pub fn append(id: Uuid, number: i32, step: &Step, has_texts: bool, scope: Option<&serde_json::Value>) {
     const STEP: &str =
         "INSERT INTO rag.steps (run_id, number, kind, round, detail, input_tokens, output_tokens, latency_ms, scope)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
     let _acting = ActingAs::superuser();
-    spi::connect(|s| {
-        for (step, number) in steps.into_iter().zip(recorded + 1..) {
-            let detail = if has_texts { step.detail } else { step.detail.without_texts() };
-            s.run(
-                STEP,
-                &[
-                    arg(id),
-                    arg(number),
-                    arg(detail.kind().to_owned()),
-                    arg(step.round as i32),
-                    arg(JsonB(detail.to_json())),
-                    arg(step.usage.input_tokens as i64),
-                    arg(step.usage.output_tokens as i64),
-                    arg(step.latency_ms),
-                    arg(scope.cloned().map(JsonB)),
-                ],
-            );
-        }
-    });
+    let detail = if has_texts { step.detail.clone() } else { step.detail.clone().without_texts() };
+    let args = [
+        arg(id),
+        arg(number),
+        arg(detail.kind().to_owned()),
+        arg(step.round as i32),
+        arg(JsonB(detail.to_json())),
+        arg(step.usage.input_tokens as i64),
+        arg(step.usage.output_tokens as i64),
+        arg(step.latency_ms),
+        arg(scope.cloned().map(JsonB)),
+    ];
+    spi::connect(|s| s.run(STEP, &args));
 }
 
 /// Records how a run ended.

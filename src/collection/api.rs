@@ -1,7 +1,7 @@
-//! `rag.create_collection`, `rag.drop_collection`, `rag.refresh`, `rag_internal.row_counts`; what event triggers call:
-//! `rag_internal.sync_grants`, `rag_internal.sync_types`, `rag_internal.drop_leftovers`, `rag_internal.altered_tables`.
+//! `rag.create_collection`, `rag.alter_collection`, `rag.drop_collection`, `rag.refresh`, `rag_internal.row_counts`; what event
+//! triggers call: `rag_internal.sync_grants`, `rag_internal.sync_types`, `rag_internal.drop_leftovers`, `rag_internal.altered_tables`.
 
-use super::{create, follow, refresh as refreshing, row_counts, statements};
+use super::{alter, create, follow, refresh as refreshing, row_counts, statements};
 use crate::error::required;
 use crate::registry;
 use pgrx::pg_sys;
@@ -23,6 +23,7 @@ fn create_collection(
     chunk_overlap: Option<i32>,
     description: Option<String>,
     chunk_table: Option<String>,
+    serve_stale: Option<bool>,
 ) -> Result<String, ErrorReport> {
     Ok(create::create(create::Request {
         name: required(name, "name")?,
@@ -37,7 +38,17 @@ fn create_collection(
         chunk_overlap,
         description,
         chunk_table,
+        serve_stale: serve_stale.unwrap_or(false),
     })?)
+}
+
+#[pg_extern(sql = false)]
+fn alter_collection(
+    name: Option<String>,
+    description: Option<String>,
+    serve_stale: Option<bool>,
+) -> Result<(), ErrorReport> {
+    Ok(alter::alter(&required(name, "name")?, description, serve_stale)?)
 }
 
 #[pg_extern(sql = false)]

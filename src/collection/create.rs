@@ -36,6 +36,8 @@ pub struct Request {
     pub description: Option<String>,
     /// Name of the chunk table, possibly with a schema.
     pub chunk_table: Option<String>,
+    /// Whether a row that changed is found by its old text until the new one is embedded.
+    pub serve_stale: bool,
 }
 
 /// PostgreSQL's NAMEDATALEN - 1: longer identifiers would be cut silently.
@@ -94,6 +96,7 @@ pub fn create(request: Request) -> Result<String> {
         model: model.to_string(),
         recipe,
         description: request.description.filter(|d| !d.trim().is_empty()),
+        serve_stale: request.serve_stale,
     });
     registry::existing(&name)?.check_owner()?;
     Ok(name)
@@ -130,6 +133,8 @@ pub struct NewCollection<'a> {
     pub recipe: Recipe,
     /// What it is about.
     pub description: Option<String>,
+    /// Whether a row that changed is found by its old text until the new one is embedded.
+    pub serve_stale: bool,
 }
 
 fn check_name(name: &str) -> Result<()> {
@@ -145,7 +150,11 @@ fn check_name(name: &str) -> Result<()> {
 /// Every backend keeps it, and a model reads it with every question. No longer one comes out of the registry either.
 const MAX_DESCRIPTION: usize = 4000;
 
-fn check_description(description: Option<&str>) -> Result<()> {
+/// Checks that a description is no longer than is kept.
+///
+/// # Errors
+/// 54000 it is.
+pub(super) fn check_description(description: Option<&str>) -> Result<()> {
     let length = description.map_or(0, |text| text.chars().count());
     if length <= MAX_DESCRIPTION {
         return Ok(());

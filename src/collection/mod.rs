@@ -1,5 +1,6 @@
 //! Registering tables for retrieval.
 
+mod alter;
 #[allow(clippy::result_large_err)]
 mod api;
 mod chunk_table;

@@ -75,6 +75,7 @@ fn rebuild(c: &Collection) -> Result<()> {
             model: c.generation.model.clone(),
             recipe: c.generation.recipe.clone(),
             description: c.description.clone(),
+            serve_stale: c.serve_stale,
         },
     );
     if runs_code {

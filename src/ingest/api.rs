@@ -122,5 +122,5 @@ fn restore_capture(of_collection: Option<i32>, what: Option<String>) -> Result<(
 
 #[pg_extern(sql = false)]
 fn has_text(value: Option<String>) -> Result<bool, ErrorReport> {
-    Ok(value.is_some_and(|text| !ragent_core::text::is_blank(&text, &interrupt::check)))
+    Ok(value.is_some_and(|text| !ragent_core::text::is_blank_within(&text, &interrupt::check)))
 }

@@ -13,7 +13,7 @@ use std::mem::ManuallyDrop;
 use std::rc::{Rc, Weak};
 
 /// A statement that touches more rows writes them to the queue in groups.
-const MOST_SINGLE_ROWS: usize = 50;
+pub(super) const MOST_SINGLE_ROWS: usize = 50;
 /// Beyond so many known partitions they are looked up anew.
 const MAX_PARTITIONS: usize = 4096;
 

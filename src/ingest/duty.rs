@@ -15,7 +15,7 @@ use crate::pg::{interrupt, presence, worker, xact};
 use crate::provider::{self, Failure, remote};
 use crate::registry;
 use pgrx::PgSqlErrorCode;
-use ragent_core::ingest::schedule::{Account, Outlook, RENEW_EVERY, Schedule};
+use ragent_core::ingest::schedule::{Account, Order, Outlook, RENEW_EVERY, Schedule};
 use ragent_core::ingest::verdict::{Failed, Fault, Verdict, judge};
 use ragent_core::provider::{FailureKind, backoff, halves};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -163,9 +163,11 @@ impl Ingest {
         if self.turn_of_suspects {
             limit = 1;
         }
+        // Of rows that a worker died of, the oldest must have its turn.
+        let order = if self.turn_of_suspects { Order::OldestFirst } else { self.schedule.entries(collection) };
         let postponed: Vec<i64> = self.postponed.get(&collection).into_iter().flatten().copied().collect();
         let begin = Instant::now();
-        let entries = match xact::transaction(|| claim::claim(collection, limit, &postponed)) {
+        let entries = match xact::transaction(|| claim::claim(collection, limit, order, &postponed)) {
             Ok(Claim::Rows(entries)) if entries.is_empty() => return false,
             Ok(Claim::Rows(entries)) => entries,
             Ok(Claim::Comparison(entries)) => return self.compare(collection, &entries),
@@ -181,6 +183,7 @@ impl Ingest {
                 return false;
             }
         };
+        self.schedule.took_entries(collection, order, !entries.iter().any(|e| e.is_bulk));
         let is_suspect = entries.iter().any(|e| e.is_suspect);
         if limit == 1 || is_suspect {
             self.suspects = is_suspect;
@@ -210,7 +213,9 @@ impl Ingest {
                 return false;
             }
             Err(undone) => {
-                self.undone(collection, None, &claimed, undone, cost);
+                if undone.was_too_long || is_lock(&undone.error) || !self.part_unreadable(collection, &claimed) {
+                    self.undone(collection, None, &claimed, undone, cost);
+                }
                 return true;
             }
         };
@@ -261,6 +266,25 @@ impl Ingest {
         }
         job.divide();
         Ok(())
+    }
+
+    /// Claimed rows could not be read: finds those that are to blame, which failed, and gives the others back. False: none is.
+    fn part_unreadable(&mut self, collection: i32, claimed: &[JobRow]) -> bool {
+        let entries = job::ids(claimed);
+        let limit = guc::worker_statement_timeout();
+        let (found, cost) = with_owner(collection, &entries, limit, || job::unreadable(collection, claimed));
+        self.charge(collection, cost, false);
+        let found = found.unwrap_or_default();
+        for (place, fault, e) in &found {
+            let row = std::slice::from_ref(&claimed[*place]);
+            self.failed(collection, None, row, &Trouble::new(*fault, e.clone()));
+        }
+        let others = claimed.iter().enumerate().filter(|(place, _)| !found.iter().any(|(bad, ..)| bad == place));
+        let others: Vec<i64> = others.flat_map(|(_, row)| row.ids.iter().copied()).collect();
+        if !found.is_empty() {
+            self.noted(collection, xact::transaction(|| claim::release(collection, &others)));
+        }
+        !found.is_empty()
     }
 
     /// Compares everything of a collection; whether that was done.
@@ -614,7 +638,13 @@ impl Ingest {
             }
             (Verdict::GiveUp { .. }, [row, ..]) => {
                 log_row(collection, row, error);
-                let give_up = || failure::give_up(collection, &row.ids, &row.key, row.attempts + 1, error);
+                let give_up = || {
+                    let is_new = failure::give_up(collection, &row.ids, &row.key, row.attempts + 1, error);
+                    // What the entry was about is found by what the row is called now. Once: no key brings it about again.
+                    if is_new && *fault == Fault::Key {
+                        queue::compare_all_once(collection);
+                    }
+                };
                 self.noted(collection, xact::transaction(give_up));
             }
             (Verdict::Block | Verdict::Postpone { .. } | Verdict::GiveUp { .. }, _) => {

@@ -7,8 +7,7 @@ use super::statements::copies::Lost;
 use super::statements::{chunks, claim, comparison, failure, queue};
 use crate::error::{Error, Result};
 use crate::guc;
-use crate::pg::interrupt;
-use crate::pg::xact;
+use crate::pg::{interrupt, xact};
 use crate::provider::{self, Failure, ModelName, Provider, TokenCounter, remote};
 use crate::registry::{self, Collection};
 use pgrx::PgSqlErrorCode;
@@ -16,6 +15,7 @@ use ragent_core::ingest::chunk::{ChunkOptions, chunker};
 use ragent_core::ingest::plan::{self, Action, ChunkPlan, RowPlan, Stored, StoredChunk};
 use ragent_core::ingest::recipe::Recipe;
 use ragent_core::ingest::schedule::Account;
+use ragent_core::ingest::verdict::Fault;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::rc::Rc;
@@ -211,6 +211,47 @@ pub fn read(collection: i32, rows: Vec<JobRow>, takes_long: bool) -> Result<Read
     let stored = chunks::stored(&c, &keys);
     reading.input = Some(Input { collection: c, model, provider, rows, sources, stored, is_long });
     Ok(reading)
+}
+
+/// Of claimed rows that could not be read together: those that cannot be read alone, by their place, and why. None where reading
+/// fails whatever the rows are. Runs in a transaction.
+pub fn unreadable(collection: i32, rows: &[JobRow]) -> Vec<(usize, Fault, Error)> {
+    let Ok(Some((c, ..))) = usable(collection) else { return Vec::new() };
+    let longest = i64::try_from(guc::max_row_bytes()).unwrap_or(i64::MAX);
+    let read = |keys: &[String]| {
+        let is_short = chunks::sizes(&c, keys).iter().all(|size| *size <= longest);
+        if is_short {
+            chunks::source_rows(&c, keys);
+            chunks::stored(&c, keys);
+        }
+    };
+    if xact::attempt(|| read(&[])).is_err() {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for (place, row) in rows.iter().enumerate() {
+        interrupt::check();
+        let key = std::slice::from_ref(&row.key);
+        let fault = match xact::attempt(|| chunks::read_keys(&c, key)) {
+            Err(e) => Some((Fault::Key, unreadable_key(&e))),
+            Ok(()) => xact::attempt(|| read(key)).err().map(|e| (Fault::Data, e)),
+        };
+        // A lock is nothing that a row is to blame for.
+        found.extend(
+            fault
+                .filter(|(_, e)| e.code != PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE)
+                .map(|(fault, e)| (place, fault, e)),
+        );
+    }
+    found
+}
+
+fn unreadable_key(e: &Error) -> Error {
+    Error::new(
+        e.code,
+        format!("the key cannot be read: {}", e.message),
+        "Since the row was queued, its key has become something else: a table that it names was dropped, an enum label renamed, a type changed. The row is looked for under what it is called now: everything is compared once for that.",
+    )
 }
 
 fn portion(provider: &Provider) -> Portion {

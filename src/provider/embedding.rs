@@ -8,7 +8,7 @@ use crate::pg::vector::MAX_DIMENSIONS;
 use pgrx::{PgSqlErrorCode, pg_sys};
 use ragent_core::ingest::chunk::approximate_tokens;
 use ragent_core::provider::Transport;
-use ragent_core::text::is_blank;
+use ragent_core::text::is_blank_within;
 
 /// What an embedding model is like, as far as it is known without asking it for vectors.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub fn of_inputs(inputs: &[Option<String>], model: Option<&str>) -> Result<Vec<O
     };
     let texts: Vec<&str> = inputs.iter().flatten().map(String::as_str).collect();
     input::check_all(&texts)?;
-    if texts.iter().any(|t| is_blank(t, &interrupt::check)) {
+    if texts.iter().any(|t| is_blank_within(t, &interrupt::check)) {
         return Err(Error::bad_argument(
             "cannot embed an empty text",
             "Leave empty texts out, or pass NULL for a NULL result.",

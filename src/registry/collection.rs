@@ -17,6 +17,8 @@ pub struct Collection {
     pub name: String,
     /// What it is about, if its owner said so.
     pub description: Option<String>,
+    /// Whether a row that changed is found by its old text until the new one is embedded.
+    pub serve_stale: bool,
     /// Whether the worker noted an error.
     pub has_error: bool,
     /// The table whose rows are searched.

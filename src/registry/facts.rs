@@ -123,6 +123,7 @@ pub(super) fn read(row: &Row<'_>) -> Collection {
         id: row.need_named("id"),
         name: row.need_named("name"),
         description: row.named("description"),
+        serve_stale: row.need_named("serve_stale"),
         has_error: row.need_named("has_error"),
         source: Source {
             table: row.need_named("source"),

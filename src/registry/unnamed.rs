@@ -101,6 +101,17 @@ fn waited() -> u64 {
 /// somebody alters them right now, nobody waits for that. An error is a warning about the collection, which then has no
 /// result, nor has one that is gone or is nothing to look at any more.
 pub fn attempt<R>(c: &Rc<Collection>, f: impl FnOnce(&Collection) -> R) -> Option<R> {
+    attempt_quietly(c, f).unwrap_or_else(|e| {
+        warn(&c.name, &e);
+        None
+    })
+}
+
+/// As [`attempt`], without the warning.
+///
+/// # Errors
+/// What went wrong.
+pub fn attempt_quietly<R>(c: &Rc<Collection>, f: impl FnOnce(&Collection) -> R) -> Result<Option<R>> {
     let began = Instant::now();
     let attempted = xact::attempt(|| -> Result<Option<R>> {
         // What is locked besides the tables, their indexes and partitions, is found out by waiting.
@@ -112,16 +123,11 @@ pub fn attempt<R>(c: &Rc<Collection>, f: impl FnOnce(&Collection) -> R) -> Optio
         }
         Ok(Some(f(&c)))
     });
-    match attempted {
-        Ok(Ok(result)) => result,
-        Ok(Err(e)) | Err(e) => {
-            if e.code == PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE {
-                WAITED.set((xact::statement_start(), waited() + began.elapsed().as_millis() as u64));
-            }
-            warn(&c.name, &e);
-            None
+    attempted.and_then(|result| result).inspect_err(|e| {
+        if e.code == PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE {
+            WAITED.set((xact::statement_start(), waited() + began.elapsed().as_millis() as u64));
         }
-    }
+    })
 }
 
 /// Says what is wrong with a collection that is left out for it.

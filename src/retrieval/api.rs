@@ -1,7 +1,7 @@
 //! `rag.search`; what the policies of chunk tables call: `rag_internal.shows_row`.
 
-use super::{Query, Scope, Search, search, shown};
-use crate::error::{Error, required};
+use super::{Query, Scope, Search, search_and_tell, shown};
+use crate::error::Error;
 use crate::pg::jsonb::Jsonb;
 use crate::pg::uniform;
 use crate::pg::vector::Vector;
@@ -35,14 +35,14 @@ macro_rules! search_function {
             >,
             ErrorReport,
         > {
-            let $query = required(query, "query")?;
+            // As any strict function: a join with a column that has NULLs must not fail at one of them.
+            let Some($query) = query else { return Ok(TableIterator::new(std::iter::empty())) };
             let bounds = Bounds::check(k, min_score).map_err(|e| Error::bad_argument(e.to_string(), e.hint()))?;
             let scope = Scope::of(collection.as_deref());
-            let found = search(&[Search { query: $search, scope, bounds, mode: Mode::default() }])?;
+            let found = search_and_tell(Search { query: $search, scope, bounds, mode: Mode::default() })?;
             Ok(TableIterator::new(
                 found
                     .into_iter()
-                    .flatten()
                     .map(|f| (f.collection, f.key, f.chunk, f.content, f.title, f.link, f.metadata, f.score)),
             ))
         }

@@ -14,8 +14,9 @@ mod search;
 mod shown;
 mod statements;
 mod vector;
+pub mod waiting;
 mod widen;
 
 pub use found::Found;
 pub use scope::Scope;
-pub use search::{Query, Search, search};
+pub use search::{Query, Search, search, search_and_tell};

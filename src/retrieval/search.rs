@@ -1,7 +1,7 @@
 //! A search: what SQL and the agent ask for alike.
 
 use super::query_vectors::QueryVectors;
-use super::{Found, Scope, vector};
+use super::{Found, Scope, vector, waiting};
 use crate::error::{Error, Result};
 use crate::provider::input;
 use crate::registry::{self, Collection};
@@ -38,7 +38,22 @@ pub enum Query<'a> {
 /// collection's, those of [`Scope::collections`] and of the models.
 pub fn search(searches: &[Search<'_>]) -> Result<Vec<Vec<Found>>> {
     let collections = searches.iter().map(Search::collections).collect::<Result<Vec<_>>>()?;
-    let texts = searches.iter().zip(&collections).flat_map(|(search, collections)| {
+    search_in(searches, &collections)
+}
+
+/// Runs one search for somebody who is told what of the searched collections waits to be embedded.
+///
+/// # Errors
+/// Those of [`search`].
+pub fn search_and_tell(search: Search<'_>) -> Result<Vec<Found>> {
+    let collections = search.collections()?;
+    let mut found = search_in(&[search], std::slice::from_ref(&collections))?;
+    waiting::tell(&collections, search.scope.is_named());
+    Ok(found.pop().unwrap_or_default())
+}
+
+fn search_in(searches: &[Search<'_>], collections: &[Vec<Rc<Collection>>]) -> Result<Vec<Vec<Found>>> {
+    let texts = searches.iter().zip(collections).flat_map(|(search, collections)| {
         let text = match search.query {
             Query::Text(text) => Some(text),
             Query::Vector(_) => None,
@@ -48,7 +63,7 @@ pub fn search(searches: &[Search<'_>]) -> Result<Vec<Vec<Found>>> {
     let vectors = QueryVectors::embed(texts)?;
     searches
         .iter()
-        .zip(&collections)
+        .zip(collections)
         .map(|(search, collections)| {
             let mut found = Vec::new();
             for c in collections {
@@ -107,7 +122,7 @@ impl Search<'_> {
 impl Query<'_> {
     fn check(&self) -> Result<()> {
         match self {
-            Query::Text(text) if text.trim().is_empty() => {
+            Query::Text(text) if ragent_core::text::is_blank(text) => {
                 Err(Error::bad_argument("the query is empty", "Give a text to search for."))
             }
             Query::Vector(vector) if vector.iter().all(|x| *x == 0.0) => Err(Error::bad_argument(

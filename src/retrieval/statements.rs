@@ -3,12 +3,14 @@
 use super::Found;
 use super::arm::Candidate;
 use crate::pg::catalog;
-use crate::pg::role::{self, ActingAs, Settings};
-use crate::pg::spi::{self, Arg, Cursor, Rows, Snapshot, Spi, arg, quote};
+use crate::pg::jsonb::Jsonb;
+use crate::pg::role::{self, ActingAs, BOOTSTRAP_SUPERUSER, Settings};
+use crate::pg::spi::{self, Arg, Cursor, Rows, Snapshot, Spi, Statement, arg, quote};
 use crate::pg::vector::Vector;
-use crate::registry::statements::MAX_ARGUMENTS;
+use crate::registry::statements::{MAX_ARGUMENTS, columns};
 use crate::registry::{Collection, Column};
 use std::collections::HashSet;
+use std::mem::ManuallyDrop;
 
 /// pgvector's default of `hnsw.ef_search`, which holds before its library is loaded.
 const DEFAULT_EF_SEARCH: usize = 40;
@@ -24,8 +26,8 @@ pub fn is_small(c: &Collection) -> bool {
     catalog::blocks(c.vectors.table) <= SMALL_BLOCKS
 }
 
-/// The `k` nearest chunks as results, without those whose row has another content by now. For roles that no policy concerns:
-/// to them every row of a table they may read is visible. Best first.
+/// The `k` nearest chunks as results, without those whose row is gone or, unless that is wanted, has another content by now.
+/// For roles that no policy concerns: to them every row of a table they may read is visible. Best first.
 pub fn nearest_visible(c: &Collection, query: &[f32], k: usize, is_small: bool) -> Vec<Found> {
     let name = if is_small { "nearest visible exactly" } else { "nearest visible" };
     let statement = c.statement(name, k as u32, || {
@@ -58,7 +60,7 @@ fn nearest_visible_sql(c: &Collection, nearest: &str) -> String {
         "SELECT {key}, u.chunk, {content}, u.distance, {title}, {link}, {metadata}, u.chunk_id
          FROM ({nearest}) AS u
          JOIN {source} s ON {join}
-         WHERE s.xmin OPERATOR(pg_catalog.=) u.source_xmin OR {same_content}
+         WHERE {is_shown}
          ORDER BY {ORDER}",
         key = c.key.object("u", &key_names(c)),
         content = chunk_text("u"),
@@ -67,7 +69,7 @@ fn nearest_visible_sql(c: &Collection, nearest: &str) -> String {
         metadata = metadata(c),
         source = c.source.name,
         join = c.key.join("s", &c.key.columns, "u", &key_names(c)),
-        same_content = c.is_as_embedded("s", "u.source_hash"),
+        is_shown = is_shown(c, "s.xmin OPERATOR(pg_catalog.=) u.source_xmin OR ", "u.source_hash"),
     )
 }
 
@@ -200,7 +202,8 @@ fn score(distance: Option<f64>) -> f64 {
     1.0 - distance.filter(|d| !d.is_nan()).unwrap_or(2.0)
 }
 
-/// Those candidates whose row the current role may SELECT now with the content the chunk was made of, in their order.
+/// Those candidates whose row the current role may SELECT now with the content the chunk was made of (or another, where the
+/// collection has old texts shown), in their order.
 ///
 /// Where policies decide, it runs as the current role, unable to write, with its own search_path, on which policies may
 /// rely; every name here is qualified. Where none does, every row is visible to those who may read the table, and it
@@ -245,7 +248,7 @@ fn visible_sql(c: &Collection, is_guarded: bool) -> String {
               AS u (key, source_xmin, source_hash, place)
          CROSS JOIN LATERAL {record}
          JOIN {source} s ON {join}
-         WHERE {same_version}{same_content}
+         WHERE {is_shown}
          ORDER BY u.place",
         title = shown(c.title.as_ref()),
         link = shown(c.link.as_ref()),
@@ -253,7 +256,7 @@ fn visible_sql(c: &Collection, is_guarded: bool) -> String {
         record = c.key.record("u.key", "k"),
         source = c.source.name,
         join = c.key.join("s", &c.key.columns, "k", &c.key.columns),
-        same_content = c.is_as_embedded("s", "u.source_hash"),
+        is_shown = is_shown(c, same_version, "u.source_hash"),
     )
 }
 
@@ -264,16 +267,107 @@ pub fn shows_row(c: &Collection, hash: i64, key: Vec<Arg<'_>>) -> bool {
         let names = c.key.columns.iter().zip(&c.key.equality).zip(2..);
         let same_key: Vec<String> =
             names.map(|((name, operator), n)| format!("s.{} {operator} ${n}", quote(name))).collect();
+        // It names what the chunk was made of, so that reading the one asks for the same rights as reading the other, also where
+        // the content is not looked at.
+        let used = c.key.columns.iter().chain(c.content.iter().chain(&c.title).map(|column| &column.name));
         format!(
-            "SELECT true FROM {source} s WHERE {same_key} AND {same_content}",
+            "SELECT true WHERE EXISTS (SELECT {used} FROM {source} s WHERE {same_key} AND {is_shown})",
+            used = columns("s", &used.cloned().collect::<Vec<_>>()),
             source = c.source.name,
             same_key = same_key.join(" AND "),
-            same_content = c.is_as_embedded("s", "$1"),
+            is_shown = is_shown(c, "", "$1"),
         )
     });
     let args: Vec<Arg<'_>> = std::iter::once(arg(hash)).chain(key).collect();
     let _acting = ActingAs::guarded_self();
     spi::connect(|s| s.query_kept(Snapshot::Active, &statement, &args).first().is_some())
+}
+
+/// Whether a chunk is shown whose row `s` is there: while the row has the content that the chunk was made of, which has this
+/// hash, and which `same_version` may tell quicker; of some collections also after that, until it is embedded anew.
+fn is_shown(c: &Collection, same_version: &str, hash: &str) -> String {
+    if c.serve_stale {
+        return "true".to_owned();
+    }
+    format!("({same_version}{})", c.is_as_embedded("s", hash))
+}
+
+thread_local! {
+    // Never dropped: plans must not be freed while the process is already exiting.
+    static WITH_ENTRIES: ManuallyDrop<Statement> = ManuallyDrop::new(Statement::new(WITH_ENTRIES_SQL.to_owned()));
+}
+/// The limit keeps it a look into the index for each collection, and the order a look at no more than its first entry.
+const WITH_ENTRIES_SQL: &str = "SELECT c.id FROM pg_catalog.unnest($1::pg_catalog.int4[]) AS c (id)
+    CROSS JOIN LATERAL (SELECT q.id FROM rag_internal.queue q WHERE q.collection OPERATOR(pg_catalog.=) c.id
+                        ORDER BY q.id LIMIT 1) AS first";
+
+/// Those of these collections that have anything in the queue. It is asked with every search, and costs next to nothing while
+/// the queue is empty.
+pub fn with_entries(collections: &[i32]) -> Vec<i32> {
+    let _acting = ActingAs::reader(BOOTSTRAP_SUPERUSER);
+    WITH_ENTRIES.with(|statement| {
+        spi::connect(|s| {
+            let rows = s.query_kept(Snapshot::Active, statement, &[arg(collections.to_vec())]);
+            rows.iter().map(|row| row.need(1)).collect()
+        })
+    })
+}
+
+/// The first `most` entries of collection $1.
+const FIRST_ENTRIES: &str = "(SELECT q.key, q.keys, q.rows FROM rag_internal.queue q
+    WHERE q.collection OPERATOR(pg_catalog.=) $1 ORDER BY q.id LIMIT $2) AS q";
+
+/// How many rows the first `most` entries of a collection are about, and whether a comparison is among them.
+pub fn entries(collection: i32, most: usize) -> (usize, bool) {
+    let sql = format!(
+        "SELECT pg_catalog.count(DISTINCT q.key) + coalesce(pg_catalog.sum(q.rows) FILTER (WHERE q.keys IS NOT NULL), 0)::pg_catalog.int8
+                    AS rows,
+                coalesce(pg_catalog.bool_or(q.key IS NULL AND q.keys IS NULL), false) AS is_compared
+         FROM {FIRST_ENTRIES}"
+    );
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| {
+        let rows = s.query(Snapshot::Active, &sql, &[arg(collection), arg(most as i64)]);
+        let row = rows.first().expect("an aggregate gives a row");
+        (row.need_named::<i64>("rows") as usize, row.need_named("is_compared"))
+    })
+}
+
+/// The keys that the first `most` entries of a collection are about, as many at most, and whether a comparison is among them.
+pub fn waiting_keys(collection: i32, most: usize) -> (Vec<Jsonb>, bool) {
+    let sql = format!(
+        "SELECT one.key AS key, q.key IS NULL AND q.keys IS NULL AS is_compared
+         FROM {FIRST_ENTRIES}
+         CROSS JOIN LATERAL (
+             SELECT q.key WHERE q.keys IS NULL
+             UNION ALL
+             SELECT pg_catalog.jsonb_object_agg(part.name, value.value)
+             FROM pg_catalog.jsonb_each(q.keys) AS part (name, list)
+             CROSS JOIN LATERAL pg_catalog.jsonb_array_elements(part.list) WITH ORDINALITY AS value (value, place)
+             GROUP BY value.place) AS one (key)
+         LIMIT $2"
+    );
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| {
+        let rows = s.query(Snapshot::Active, &sql, &[arg(collection), arg(most as i64)]);
+        let is_compared = rows.iter().any(|row| row.need_named("is_compared"));
+        (rows.iter().filter_map(|row| row.named("key")).collect(), is_compared)
+    })
+}
+
+/// How many rows with these keys the current role sees in a collection's source.
+pub fn count_visible(c: &Collection, keys: Vec<Jsonb>) -> usize {
+    let statement = c.statement("waiting and visible", 0, || {
+        format!(
+            "SELECT pg_catalog.count(*)
+             FROM (SELECT DISTINCT d.key FROM pg_catalog.unnest($1::pg_catalog.jsonb[]) AS d (key)) AS u
+             CROSS JOIN LATERAL {record} JOIN {source} s ON {join}",
+            record = c.key.record("u.key", "k"),
+            source = c.source.name,
+            join = c.key.join("s", &c.key.columns, "k", &c.key.columns),
+        )
+    });
+    spi::connect(|s| s.query_kept(Snapshot::Active, &statement, &[arg(keys)]).one::<i64>().unwrap_or(0) as usize)
 }
 
 /// What a result brings along at most, whatever somebody wrote into its row: longer values are cut or left out before they

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::text::storable;
+
 /// Most tool calls of one message that are looked at; a model that writes more is not answered on the rest.
 pub const MAX_CALLS: usize = 64;
 
@@ -158,19 +160,15 @@ pub enum Finish {
 }
 
 impl ChatReply {
-    /// The reply without U+0000, which models can write and text in PostgreSQL cannot hold.
+    /// The reply with texts that PostgreSQL can hold, see [`storable`].
     #[must_use]
-    pub fn without_nul(mut self) -> ChatReply {
-        let clean = |text: &mut String| {
-            if text.contains('\0') {
-                *text = text.replace('\0', "");
-            }
-        };
-        self.content.iter_mut().for_each(clean);
+    pub fn storable(mut self) -> ChatReply {
+        let mend = |text: &mut String| *text = storable(std::mem::take(text));
+        self.content.iter_mut().for_each(mend);
         for call in &mut self.tool_calls {
-            clean(&mut call.id);
-            clean(&mut call.name);
-            clean(&mut call.arguments);
+            mend(&mut call.id);
+            mend(&mut call.name);
+            mend(&mut call.arguments);
         }
         self
     }
@@ -197,11 +195,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reply_loses_its_nul_characters_and_nothing_else() {
-        for (text, clean) in [("", ""), ("a", "a"), ("\0", ""), ("a\0b\0", "ab"), ("\\u0000", "\\u0000")] {
+    fn a_reply_can_be_stored_and_is_else_as_it_was() {
+        for (text, clean) in [("", ""), ("a", "a"), ("\0", "\u{fffd}"), ("a\0b", "a\u{fffd}b"), ("\\u0000", "\\u0000")] {
             let call = ToolCall { id: text.into(), name: text.into(), arguments: text.into(), ..ToolCall::default() };
             let reply = ChatReply { content: Some(text.into()), tool_calls: vec![call], ..ChatReply::default() };
-            let reply = reply.without_nul();
+            let reply = reply.storable();
             assert_eq!(reply.content.as_deref(), Some(clean));
             let call =
                 ToolCall { id: clean.into(), name: clean.into(), arguments: clean.into(), ..ToolCall::default() };

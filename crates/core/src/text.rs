@@ -343,15 +343,20 @@ pub fn one_line(text: &str, max: usize) -> String {
     shorten(&head.split_whitespace().collect::<Vec<_>>().join(" "), max)
 }
 
-/// Whether a text has nothing to see in it: white space, control characters, and those that only shape the text around them
-/// (zero-width blanks, marks of byte order and direction). Providers refuse such texts. The text may be long: `pulse` is called
-/// every few kilobytes.
+/// Whether a text has nothing to see in it: white space, control characters, and those that only shape the text around them or
+/// are drawn as nothing (zero-width blanks, marks of byte order and direction, fillers, variation selectors, tags). Providers
+/// refuse such texts.
 ///
 /// ```
 /// use ragent_core::text::is_blank;
-/// assert!(is_blank(" \u{200b}\u{feff}\n", &|| ()) && !is_blank("-", &|| ()));
+/// assert!(is_blank(" \u{200b}\u{feff}\n") && !is_blank("-"));
 /// ```
-pub fn is_blank(text: &str, pulse: &dyn Fn()) -> bool {
+pub fn is_blank(text: &str) -> bool {
+    is_blank_within(text, &|| ())
+}
+
+/// As [`is_blank`], for a text that may be long: `pulse` is called every few kilobytes.
+pub fn is_blank_within(text: &str, pulse: &dyn Fn()) -> bool {
     const WINDOW: usize = 64 << 10;
     let mut rest = text;
     while !rest.is_empty() {
@@ -365,11 +370,25 @@ pub fn is_blank(text: &str, pulse: &dyn Fn()) -> bool {
     true
 }
 
+/// Whether a character shows nothing: Unicode's White_Space, control characters and Default_Ignorable_Code_Point, the marks of
+/// interlinear annotation, and the blank of Braille.
 fn is_invisible(c: char) -> bool {
     c.is_whitespace()
         || c.is_control()
-        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{feff}'
-            | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{fff9}'..='\u{fffb}')
+        || matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+            | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// A text as PostgreSQL can store it: U+0000, which text there cannot hold, becomes U+FFFD.
+///
+/// ```
+/// use ragent_core::text::storable;
+/// assert_eq!(storable("a\0b".to_owned()), "a\u{fffd}b");
+/// ```
+pub fn storable(text: String) -> String {
+    if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
 }
 
 /// A number with its noun: "1 round", "2 rounds".
@@ -472,6 +491,20 @@ mod tests {
         ] {
             assert_ne!(stem(a), stem(b), "{a} and {b}");
         }
+    }
+
+    #[test]
+    fn a_text_of_invisible_characters_is_blank_however_long() {
+        for blank in ["", " \t\n", "\u{200b}", "\u{feff}\u{202e}", "\u{1}\u{0}", "\u{3164}", "\u{2800}", "\u{fe0f}\u{e0020}"] {
+            assert!(is_blank(blank), "{blank:?}");
+        }
+        for seen in ["-", "\u{fffd}", "\u{feff}a", "❤\u{fe0f}", "ᅠx"] {
+            assert!(!is_blank(seen), "{seen:?}");
+        }
+        let pulses = std::cell::Cell::new(0);
+        let long = "\u{200b}".repeat(100_000);
+        assert!(is_blank_within(&long, &|| pulses.set(pulses.get() + 1)) && pulses.get() >= 4);
+        assert!(!is_blank(&(long + "x")));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use ragent_core::prompt::{marker, passages};
 use ragent_core::provider::{
     Chat, Embeddings, Redactor, check_base_url, error_message, openai::OpenAi, redact, retry_after, status_named,
 };
-use ragent_core::text::{sentences, terms};
+use ragent_core::text::{sentences, storable, terms};
 use serde_json::{Value, json};
 
 /// So many cases of each, or as many as `PROPTEST_CASES` says.
@@ -110,6 +110,24 @@ fn body() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
+/// What may stand between the quotation marks of a JSON string, with escapes that are cut, repeated, or of half a character.
+fn escapes() -> impl Strategy<Value = String> {
+    let pieces = vec![
+        r"\u0000", r"\u00", r"\u", r"\ud83d", r"\ude00", r"\u00e9", r"\\", r#"\""#, r"\n", "u0000", "0000", "00", "a", "ж", " ", "[1]",
+    ];
+    prop::collection::vec(prop::sample::select(pieces), 0..16).prop_map(|pieces| pieces.concat())
+}
+
+/// Whether all texts of a value, names included, can be stored.
+fn is_storable(value: &Value) -> bool {
+    match value {
+        Value::String(text) => !text.contains('\0'),
+        Value::Array(items) => items.iter().all(is_storable),
+        Value::Object(fields) => fields.iter().all(|(name, value)| !name.contains('\0') && is_storable(value)),
+        _ => true,
+    }
+}
+
 fn reply() -> impl Strategy<Value = ChatReply> {
     let name = prop_oneof![Just("search_facts".to_owned()), text()];
     let arguments = prop_oneof![
@@ -146,6 +164,33 @@ proptest! {
     }
 
     #[test]
+    fn no_escape_costs_a_run_or_reaches_what_is_stored(said in escapes(), asked in escapes(), inside in escapes()) {
+        // The arguments are JSON in a string of JSON: escapes of both.
+        let arguments = Value::from(format!(r#"{{"query":"x {inside}","{asked}":1}}"#)).to_string();
+        let written = format!(r#""{{\"query\":\"x {asked}\"}}""#);
+        for arguments in [arguments, written] {
+            let body = format!(
+                r#"{{"choices":[{{"message":{{"content":"{said}","tool_calls":[{{"id":"{asked}","function":{{"name":"search_facts","arguments":{arguments}}}}}]}}}}]}}"#
+            );
+            let reply = Chat::reply(&OpenAi, body.as_bytes());
+            prop_assert!(reply.is_ok(), "{}: {:?}", body, reply);
+            let reply = reply.expect("it was just looked at");
+            let tool = SearchTool { collection: "facts".into(), description: "Facts.".into() };
+            let mut run = Run::new(RunRequest { require_grounding: false, ..RunRequest::new("How?", "server/chat", vec![tool.into()]) });
+            let mut effect = run.next(Input::Start);
+            let answer = loop {
+                effect = match effect {
+                    Effect::CallModel(_) => run.next(Input::Model(reply.clone())),
+                    Effect::Call(calls) => run.next(Input::Called(calls.iter().map(|_| SearchResult::default().into()).collect())),
+                    Effect::Done(answer) => break answer,
+                };
+            };
+            let steps: Vec<Value> = run.take_steps().iter().map(|step| step.detail.to_json()).collect();
+            prop_assert!(is_storable(&Value::from(steps)) && is_storable(&answer.citations_json()) && !answer.text.contains('\0'));
+        }
+    }
+
+    #[test]
     fn any_body_is_vectors_of_finite_numbers_or_an_error(body in body(), texts in 0usize..4) {
         if let Ok(embedded) = Embeddings::reply(&OpenAi, &body, texts, None) {
             prop_assert_eq!(embedded.vectors.len(), texts);
@@ -169,7 +214,7 @@ proptest! {
         let written = value.to_string();
         let body = json!({ "choices": [{ "message": { "content": text, "their_own": value } }] }).to_string();
         let reply = Chat::reply(&OpenAi, body.as_bytes()).expect("a sound reply");
-        prop_assert_eq!(reply.content.as_deref(), Some(text.as_str()));
+        prop_assert_eq!(reply.content, Some(storable(text)));
         prop_assert_eq!(reply.own, OwnFields([("their_own".to_owned(), written)].into()));
     }
 

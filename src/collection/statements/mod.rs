@@ -45,7 +45,7 @@ pub fn follow_columns(collection: i32) {
 }
 
 /// Queues a comparison of everything a collection has, which makes up for what was not captured.
-fn compare(c: &Collection) {
+pub fn compare(c: &Collection) {
     trigger::close_gap(c.id);
     let _acting = ActingAs::superuser();
     spi::connect(|s| queue::compare_all(s, c.id));
@@ -224,8 +224,9 @@ pub fn runs_code(table: pg_sys::Oid) -> bool {
 
 fn insert(new: &NewCollection<'_>) -> i32 {
     const SQL: &str = "INSERT INTO rag_internal.collection
-            (name, source, key_columns, content_columns, title_column, link_column, metadata_columns, description)
-        VALUES ($1, $2::pg_catalog.regclass, $3, $4, $5, $6, $7, $8) RETURNING id";
+            (name, source, key_columns, content_columns, title_column, link_column, metadata_columns, description,
+             serve_stale)
+        VALUES ($1, $2::pg_catalog.regclass, $3, $4, $5, $6, $7, $8, $9) RETURNING id";
     let _acting = ActingAs::superuser();
     let content: Vec<String> = new.chunks.content.iter().map(|c| c.name.clone()).collect();
     let args = [
@@ -237,6 +238,7 @@ fn insert(new: &NewCollection<'_>) -> i32 {
         arg(new.link.clone()),
         arg(new.metadata.clone()),
         arg(new.description.clone()),
+        arg(new.serve_stale),
     ];
     spi::connect(|s| s.query(Snapshot::New, SQL, &args).one().expect("RETURNING gives a row"))
 }
@@ -262,6 +264,17 @@ fn insert_generation(collection: i32, new: &NewCollection<'_>) {
         s.run(SQL, &args);
         s.run(OWNER, &[arg(new.chunks.qualified_name())]);
     });
+}
+
+/// Changes what is given of a collection; an empty description takes it away.
+pub fn alter(collection: i32, description: Option<String>, serve_stale: Option<bool>) {
+    const SQL: &str = "UPDATE rag_internal.collection
+        SET description = CASE WHEN $2 THEN $3 ELSE description END, serve_stale = coalesce($4, serve_stale)
+        WHERE id OPERATOR(pg_catalog.=) $1";
+    let is_given = description.is_some();
+    let description = description.filter(|d| !d.trim().is_empty());
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| s.run(SQL, &[arg(collection), arg(is_given), arg(description), arg(serve_stale)]));
 }
 
 /// Removes a collection: triggers, chunk tables, queue, failures, registered rows.

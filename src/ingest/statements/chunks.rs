@@ -60,6 +60,14 @@ fn keys(c: &Collection) -> String {
     )
 }
 
+/// Reads keys as the key columns' types, and nothing else; an error where that cannot be done.
+pub fn read_keys(c: &Collection, wanted: &[String]) {
+    let values = columns("k", &c.key.columns);
+    let sql = format!("SELECT pg_catalog.count(ROW({values})) FROM {}", keys(c));
+    let _acting = ActingAs::restricted(c.source.owner);
+    spi::connect(|s| s.run(&sql, &[arg(wanted.to_vec())]));
+}
+
 /// How many bytes of text these rows have, in their content and title, in order; 0 for a row that is gone.
 pub fn sizes(c: &Collection, wanted: &[String]) -> Vec<i64> {
     let title = c.title.as_ref().map(|column| column.as_text("s"));

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::pg::lock::Lock;
 use crate::pg::spi::{self, Arg, Snapshot, Spi, arg};
 use crate::pg::{wake, worker, xact};
-use ragent_core::ingest::schedule::LEASE;
+use ragent_core::ingest::schedule::{LEASE, Order};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -27,6 +27,8 @@ pub struct Entry {
     pub attempts: u32,
     /// Whether a worker died at work on it, so that it gets a job of its own.
     pub is_suspect: bool,
+    /// Whether it is of a change of many rows.
+    pub is_bulk: bool,
 }
 
 /// What a worker claimed.
@@ -44,20 +46,29 @@ pub enum Claim {
 ///
 /// A key that is under way stays with whoever has it: its later entries wait. A comparison waits until nothing of the
 /// collection is under way, since that could store rows that are gone by then, and what was queued after it waits for it.
-/// Entries of many keys become single ones when there are too few of those.
-pub fn claim(collection: i32, limit: usize, without: &[i64]) -> Claim {
+/// Entries of many keys become single ones when there are too few of those. By [`Order::SmallFirst`] a job is of changes of few
+/// rows alone while there are any, also where a bulk one was queued before: whichever entry of a row comes first finds the row
+/// as it is, and the other one then finds nothing to do.
+pub fn claim(collection: i32, limit: usize, order: Order, without: &[i64]) -> Claim {
     xact::commit_without_flush();
     Lock::claims(collection).hold();
     let mut has_unfolded = false;
     let claimed = over_queue(|s| {
         let suspects = limit == 1;
-        let mut entries = claim_rows(s, collection, limit, suspects, without);
-        while entries.len() < limit && unfold(s, collection) {
-            has_unfolded = true;
-            entries.extend(claim_rows(s, collection, limit - entries.len(), suspects, without));
+        let next = |limit, suspects, bulk| claim_rows(s, collection, limit, suspects, bulk, without);
+        let mut entries = match order {
+            Order::SmallFirst => next(limit, suspects, false),
+            Order::OldestFirst => Vec::new(),
+        };
+        if entries.is_empty() {
+            entries = next(limit, suspects, true);
+            while entries.len() < limit && unfold(s, collection) {
+                has_unfolded = true;
+                entries.extend(next(limit - entries.len(), suspects, true));
+            }
         }
         if entries.is_empty() && !suspects {
-            entries = claim_rows(s, collection, 1, true, without);
+            entries = next(1, true, true);
         }
         if !entries.is_empty() {
             entries.sort_by_key(|e| e.id);
@@ -85,20 +96,28 @@ fn claim_args(collection: i32) -> Vec<Arg<'static>> {
     vec![arg(collection), arg(worker::own_pid()), arg(LEASE.as_secs_f64())]
 }
 
-fn claim_rows(s: &Spi<'_>, collection: i32, limit: usize, suspects: bool, without: &[i64]) -> Vec<Entry> {
+/// `bulk`: also those of changes of many rows.
+fn claim_rows(
+    s: &Spi<'_>,
+    collection: i32,
+    limit: usize,
+    suspects: bool,
+    bulk: bool,
+    without: &[i64],
+) -> Vec<Entry> {
     let sql = format!(
         "WITH next AS (
              SELECT q.id FROM rag_internal.queue q
              WHERE q.collection = $1 AND q.key IS NOT NULL AND {READY} AND {BEFORE_COMPARISON}
                AND q.key NOT IN (SELECT q.key FROM rag_internal.queue q
                                  WHERE q.collection = $1 AND q.key IS NOT NULL AND {UNDER_WAY})
-               AND (q.deaths = 0 OR $5) AND q.id <> ALL ($6)
+               AND (q.deaths = 0 OR $5) AND q.id <> ALL ($6) AND ($7 OR NOT q.is_bulk)
              ORDER BY q.id LIMIT $4 FOR UPDATE SKIP LOCKED)
          UPDATE rag_internal.queue q SET {CLAIM} FROM next WHERE q.collection = $1 AND q.id = next.id
-         RETURNING q.id, q.key::pg_catalog.text AS key, q.attempts, q.deaths > 0 AS is_suspect"
+         RETURNING q.id, q.key::pg_catalog.text AS key, q.attempts, q.deaths > 0 AS is_suspect, q.is_bulk"
     );
     let mut args = claim_args(collection);
-    args.extend([arg(limit as i64), arg(suspects), arg(without.to_vec())]);
+    args.extend([arg(limit as i64), arg(suspects), arg(without.to_vec()), arg(bulk)]);
     let rows = s.query(Snapshot::New, &sql, &args);
     rows.iter()
         .map(|row| Entry {
@@ -106,6 +125,7 @@ fn claim_rows(s: &Spi<'_>, collection: i32, limit: usize, suspects: bool, withou
             key: row.need_named("key"),
             attempts: row.need_named::<i32>("attempts").unsigned_abs(),
             is_suspect: row.need_named("is_suspect"),
+            is_bulk: row.need_named("is_bulk"),
         })
         .collect()
 }
@@ -123,8 +143,8 @@ fn unfold(s: &Spi<'_>, collection: i32) -> bool {
                  WHERE q.collection = $1 AND q.key IS NULL AND q.keys IS NOT NULL AND {READY} AND {BEFORE_COMPARISON}
                  ORDER BY q.id LIMIT 1)
              RETURNING id, keys, queued_at)
-         INSERT INTO rag_internal.queue (collection, id, key, queued_at) OVERRIDING SYSTEM VALUE
-         SELECT $1, bulk.id + one.place, one.key, bulk.queued_at
+         INSERT INTO rag_internal.queue (collection, id, key, queued_at, is_bulk) OVERRIDING SYSTEM VALUE
+         SELECT $1, bulk.id + one.place, one.key, bulk.queued_at, true
          FROM bulk CROSS JOIN LATERAL (
              SELECT value.place, pg_catalog.jsonb_object_agg(part.name, value.value)
              FROM pg_catalog.jsonb_each(bulk.keys) AS part (name, list)

@@ -2,23 +2,31 @@
 
 use super::claim::{self, error_columns};
 use crate::error::Error;
+use crate::ingest::capture::MOST_SINGLE_ROWS;
 use crate::pg::jsonb::Jsonb;
 use crate::pg::role::ActingAs;
 use crate::pg::spi::{self, Snapshot, arg};
 
-/// Gives a row up: from the queue to the failures, if this worker still has the claim.
-pub fn give_up(collection: i32, ids: &[i64], key: &str, attempts: u32, e: &Error) {
+/// Gives a row up: from the queue to the failures, if this worker still has the claim. Whether that is so, and it was not among
+/// them already.
+pub fn give_up(collection: i32, ids: &[i64], key: &str, attempts: u32, e: &Error) -> bool {
+    const KNOWN: &str = "SELECT EXISTS (SELECT FROM rag_internal.failure
+        WHERE collection = $1 AND pg_catalog.md5(key::pg_catalog.text) = pg_catalog.md5($2::pg_catalog.jsonb::pg_catalog.text))";
     const SQL: &str = "INSERT INTO rag_internal.failure (collection, key, attempts, error, error_hint, error_sqlstate)
         VALUES ($1, $2::pg_catalog.jsonb, $3, $4, $5, $6)
         ON CONFLICT (collection, pg_catalog.md5(key::pg_catalog.text)) DO UPDATE
         SET attempts = EXCLUDED.attempts, error = EXCLUDED.error, error_hint = EXCLUDED.error_hint,
             error_sqlstate = EXCLUDED.error_sqlstate, failed_at = pg_catalog.now()";
     if claim::finish(collection, ids).is_empty() {
-        return;
+        return false;
     }
     let [message, hint, sqlstate] = error_columns(e);
     let args = [arg(collection), arg(key.to_owned()), arg(attempts as i32), message, hint, sqlstate];
-    spi::connect(|s| s.run(SQL, &args));
+    spi::connect(|s| {
+        let is_known = s.query(Snapshot::New, KNOWN, &[arg(collection), arg(key.to_owned())]).one().unwrap_or(false);
+        s.run(SQL, &args);
+        !is_known
+    })
 }
 
 /// Forgets earlier failures of rows that are embedded now.
@@ -31,9 +39,10 @@ pub fn forget(collection: i32, keys: &[String]) {
 pub fn queue_again(collections: &[i32]) -> i64 {
     const SQL: &str =
         "WITH gone AS (DELETE FROM rag_internal.failure WHERE collection = ANY ($1) RETURNING collection, key)
-        INSERT INTO rag_internal.queue (collection, key) SELECT collection, key FROM gone";
+        INSERT INTO rag_internal.queue (collection, key, is_bulk)
+        SELECT collection, key, (SELECT pg_catalog.count(*) FROM gone) > $2 FROM gone";
     let _acting = ActingAs::superuser();
-    spi::connect(|s| s.run(SQL, &[arg(collections.to_vec())])) as i64
+    spi::connect(|s| s.run(SQL, &[arg(collections.to_vec()), arg(MOST_SINGLE_ROWS as i64)])) as i64
 }
 
 /// How many failed rows collections have.

@@ -14,6 +14,17 @@ pub fn compare_all(s: &Spi<'_>, collection: i32) {
     s.run("INSERT INTO rag_internal.queue (collection, key) VALUES ($1, NULL)", &[arg(collection)]);
 }
 
+/// Queues such a comparison, unless one waits already.
+pub fn compare_all_once(collection: i32) {
+    const IS_QUEUED: &str = "SELECT EXISTS (SELECT FROM rag_internal.queue q
+        WHERE q.collection = $1 AND q.key IS NULL AND q.keys IS NULL AND q.claimed_by IS NULL)";
+    over_queue(|s| {
+        if s.query(Snapshot::New, IS_QUEUED, &[arg(collection)]).one() != Some(true) {
+            compare_all(s, collection);
+        }
+    });
+}
+
 /// Queues every row of a collection's source, as its owner.
 pub fn queue_all(c: &Collection) {
     let sql = insert_of_source(c);

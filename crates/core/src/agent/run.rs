@@ -179,7 +179,7 @@ impl Run {
         let phase = std::mem::replace(&mut self.phase, Phase::Asking(Slot::Chat));
         let latency = self.latency_ms.take();
         self.phase = match (phase, input) {
-            (Phase::Asking(slot), Input::Model(reply)) => self.take_reply(slot, reply.without_nul(), latency),
+            (Phase::Asking(slot), Input::Model(reply)) => self.take_reply(slot, reply.storable(), latency),
             (Phase::Calling(round), Input::Called(results)) => self.take_results(round, results, latency),
             (phase, _) => phase,
         };

@@ -707,9 +707,10 @@ fn an_answer_is_cut_before_anything_else_is_done_with_it() {
 }
 
 #[test]
-fn nul_characters_of_a_model_reach_nothing() {
+fn characters_that_text_cannot_hold_reach_nothing() {
     let run = run(question(), script(vec![say("It\0 turns.")]), always_new());
-    assert_eq!((run.answer.text.as_str(), &run.detail(0)["content"]), ("It turns.", &json!("It turns.")));
+    let mended = "It\u{fffd} turns.";
+    assert_eq!((run.answer.text.as_str(), &run.detail(0)["content"]), (mended, &json!(mended)));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::model::{MAX_CALLS, ToolCall};
+use crate::provider::json::mended;
 
 /// Tags that stand around calls, whatever stands before them.
 const TAGS: &[(&str, &str)] = &[
@@ -61,7 +62,7 @@ fn read_piece(piece: &str, is_offered: &impl Fn(&str) -> bool) -> Option<Vec<Too
     if !piece.starts_with(['{', '[']) {
         return None;
     }
-    match serde_json::from_str(piece).ok()? {
+    match serde_json::from_str(&mended(piece)).ok()? {
         Value::Array(items) if !items.is_empty() => items.iter().map(|item| read_call(item, is_offered)).collect(),
         item => Some(vec![read_call(&item, is_offered)?]),
     }
@@ -109,6 +110,8 @@ mod tests {
         ] {
             assert_eq!(calls(&text), one, "{text}");
         }
+        let odd = r#"{"name": "search_a", "arguments": {"query": "x\ud83d\u0000"}}"#;
+        assert_eq!(calls(odd), [("search_a".to_owned(), "{\"query\":\"x\u{fffd}\u{fffd}\"}".to_owned())]);
         let two = format!("<tool_call>{call}</tool_call>\n<tool_call>{call}</tool_call>");
         assert_eq!(calls(&two).len(), 2);
         let ids: Vec<String> = read(&two, |_| true).into_iter().map(|c| c.id).collect();

@@ -101,9 +101,16 @@ pub struct RowPlan {
 impl RowPlan {
     /// Begins with a row. `count` counts tokens as the model does; `pulse` is called every few kilobytes.
     pub fn new(row: RowText, recipe: &Recipe<'_>, count: &dyn Fn(&str) -> usize, pulse: Pulse<'_>) -> Self {
-        let title: String = row.title.as_deref().unwrap_or("").trim().chars().take(MAX_TITLE_CHARS).collect();
-        let mut parts = row.content.into_iter().flatten().filter(|t| !text::is_blank(t, pulse));
-        let mut text = parts.next().unwrap_or_default();
+        let is_seen = |text: &String| !text::is_blank_within(text, pulse);
+        let whole_title = row.title.filter(is_seen).unwrap_or_default();
+        let mut parts = row.content.into_iter().flatten().filter(is_seen);
+        let first = parts.next();
+        // A row without content is found by its title, which is then the text and not embedded with it once more.
+        let title: String = match first {
+            Some(_) => whole_title.trim().chars().take(MAX_TITLE_CHARS).collect(),
+            None => String::new(),
+        };
+        let mut text = first.unwrap_or(whole_title);
         for part in parts {
             pulse();
             text.push_str("\n\n");
@@ -121,7 +128,7 @@ impl RowPlan {
 
     /// The row's next chunk; `None` when there is none left. `recipe` is the same each time.
     pub fn next(&mut self, recipe: &Recipe<'_>, count: &dyn Fn(&str) -> usize, stored: &Stored) -> Option<ChunkPlan> {
-        let chunk = std::iter::from_fn(|| self.cut.next(count)).find(|chunk| !text::is_blank(&chunk.text, &|| ()))?;
+        let chunk = std::iter::from_fn(|| self.cut.next(count)).find(|chunk| !text::is_blank(&chunk.text))?;
         self.number += 1;
         let (number, title) = (self.number, &self.title);
         let embedded = if title.is_empty() { chunk.text.clone() } else { format!("{title}\n\n{}", chunk.text) };
@@ -131,7 +138,7 @@ impl RowPlan {
     }
 }
 
-/// The chunks a row should have, in order; none when it has no text. `count` counts tokens as the model does; `pulse` is called
+/// The chunks a row should have, in order: of its title where it has no content, none when it has no text at all. `count` counts tokens as the model does; `pulse` is called
 /// for each chunk.
 pub fn chunks(
     row: RowText,
@@ -186,6 +193,27 @@ mod tests {
             assert_eq!(plan(None, &[Some(blank), None], 3, &[]), [], "{blank:?}");
         }
         assert_eq!(plan(None, &[Some("\u{feff}a")], 3, &[]).len(), 1);
+        for blank in ["", " ", "\u{200b}\u{3164}"] {
+            assert_eq!(plan(Some(blank), &[Some(blank)], 3, &[]), [], "{blank:?}");
+            let planned = plan(Some(blank), &[Some("One.")], 3, &[]);
+            assert_eq!(planned[0].embedded, "One.", "a title that nobody sees is embedded: {blank:?}");
+        }
+    }
+
+    #[test]
+    fn a_row_without_content_is_found_by_its_title() {
+        for content in [&[None][..], &[Some("")], &[Some(" \u{200b}"), None], &[]] {
+            let planned = plan(Some(" Opening hours. "), content, 20, &[]);
+            let texts: Vec<_> = planned.iter().map(|c| (c.number, c.content.as_str(), c.embedded.as_str())).collect();
+            assert_eq!(texts, [(1, "Opening hours.", "Opening hours.")], "{content:?}");
+        }
+        // It is what it is however the text came about, and a long title loses nothing.
+        assert_eq!(plan(Some("One."), &[None], 3, &[])[0].hash, plan(None, &[Some("One.")], 3, &[])[0].hash);
+        let long = "One two three. ".repeat(50);
+        let planned = plan(Some(&long), &[None], 3, &[]);
+        assert_eq!(planned.len(), 50);
+        // Once there is content, the title stands with it as ever.
+        assert_eq!(plan(Some("Title"), &[Some("Text.")], 9, &[])[0].embedded, "Title\n\nText.");
     }
 
     #[test]

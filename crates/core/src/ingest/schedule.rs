@@ -15,6 +15,9 @@ pub const RENEW_EVERY: Duration = Duration::from_secs(40);
 /// Most rows of one job.
 pub const MAX_ROWS: usize = 1000;
 
+/// After so many jobs of changes of few rows, the oldest entries have a turn: a bulk change must come to its end while small ones
+/// keep coming.
+const SMALL_JOBS: u32 = 3;
 /// Rows of a collection's first job, before it is known how many chunks its rows have.
 const FIRST_ROWS: usize = 16;
 /// Shortest wait for a postponed entry.
@@ -31,6 +34,15 @@ const TIMES_THE_COST: u32 = 10;
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 /// An owner whose tables held the worker so long ago begins again.
 const FORGOTTEN: Duration = Duration::from_secs(900);
+
+/// Which entries of a collection a job takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Those of changes of few rows, if there are any: nobody waits for somebody else's rewrite of a whole table.
+    SmallFirst,
+    /// The oldest.
+    OldestFirst,
+}
 
 /// A server and the role (its OID) it is asked as: limits and failures of one key are not another's.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -91,11 +103,22 @@ struct Collection {
     owner: Option<u32>,
     /// A job was stored since it last held the worker.
     works: bool,
+    /// Jobs of changes of few rows since the oldest entries had a turn.
+    small_jobs: u32,
 }
 
 impl Default for Collection {
     fn default() -> Self {
-        Self { rows: FIRST_ROWS, singly: 0, failures: 0, paused_until: None, account: None, owner: None, works: false }
+        Self {
+            rows: FIRST_ROWS,
+            singly: 0,
+            failures: 0,
+            paused_until: None,
+            account: None,
+            owner: None,
+            works: false,
+            small_jobs: 0,
+        }
     }
 }
 
@@ -178,6 +201,18 @@ impl Schedule {
             return None;
         }
         Some(if c.singly > 0 { 1 } else { c.rows })
+    }
+
+    /// Which entries of a collection the next job takes.
+    pub fn entries(&self, collection: i32) -> Order {
+        let small_jobs = self.collections.get(&collection).map_or(0, |c| c.small_jobs);
+        if small_jobs < SMALL_JOBS { Order::SmallFirst } else { Order::OldestFirst }
+    }
+
+    /// A job took entries, all of them of changes of few rows or not.
+    pub fn took_entries(&mut self, collection: i32, order: Order, are_small: bool) {
+        let c = self.collections.entry(collection).or_default();
+        c.small_jobs = if are_small && order == Order::SmallFirst { c.small_jobs + 1 } else { 0 };
     }
 
     /// Notes which server a collection asks, and how many requests it takes at a time.
@@ -312,6 +347,25 @@ mod tests {
         }
         assert_eq!(schedule.rows(1, none, now), Some(MAX_ROWS));
         assert_eq!(schedule.rows(2, none, now), Some(FIRST_ROWS), "another collection");
+    }
+
+    #[test]
+    fn small_changes_come_first_and_starve_nobody() {
+        let mut schedule = Schedule::default();
+        let mut served = Vec::new();
+        for _ in 0..8 {
+            let order = schedule.entries(1);
+            schedule.took_entries(1, order, order == Order::SmallFirst);
+            served.push(order);
+        }
+        use Order::*;
+        let turn = [SmallFirst, SmallFirst, SmallFirst, OldestFirst];
+        assert_eq!(served, [turn, turn].concat());
+        // While there is no small one, the next that comes is first.
+        for _ in 0..8 {
+            assert_eq!(schedule.entries(2), SmallFirst);
+            schedule.took_entries(2, SmallFirst, false);
+        }
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub enum Fault {
     Provider(FailureKind),
     /// The values of a row: a cast that fails, a constraint, a text no model takes.
     Data,
+    /// A key that the key columns' types cannot read (any more): a table's that was dropped, an enum label that was renamed.
+    Key,
     /// The state of the database, or what somebody has to set right: a lock, a missing table, a model that is gone.
     State,
 }
@@ -58,10 +60,14 @@ pub fn judge(failed: &Failed) -> Verdict {
         Fault::State | Fault::Provider(FailureKind::Auth | FailureKind::NotFound) => return Verdict::Block,
         Fault::Provider(FailureKind::RateLimited | FailureKind::Unavailable) => return Verdict::Pause,
         Fault::Provider(FailureKind::Protocol) => true,
-        Fault::Provider(FailureKind::BadRequest | FailureKind::TooLarge) | Fault::Data => false,
+        Fault::Provider(FailureKind::BadRequest | FailureKind::TooLarge) | Fault::Data | Fault::Key => false,
     };
     if failed.rows > 1 {
         return Verdict::Split;
+    }
+    if failed.fault == Fault::Key {
+        // It will not be read the next time either.
+        return Verdict::GiveUp { pause: false };
     }
     let pause = garbage && failed.garbage >= MAX_GARBAGE;
     if failed.attempts + 1 >= MAX_ATTEMPTS { Verdict::GiveUp { pause } } else { Verdict::Postpone { pause } }
@@ -94,6 +100,9 @@ mod tests {
             (Fault::Provider(BadRequest), 1, 3, 0, give_up),
             (Fault::Data, 1, 2, 0, postpone),
             (Fault::Data, 1, 3, 0, give_up),
+            // A key has one.
+            (Fault::Key, 1, 0, 0, give_up),
+            (Fault::Key, 2, 0, 0, Verdict::Split),
             // Useless replies: a row's fault three times, then the server's too.
             (Fault::Provider(Protocol), 1, 0, 2, postpone),
             (Fault::Provider(Protocol), 1, 0, 3, Verdict::Postpone { pause: true }),

@@ -8,6 +8,8 @@ use std::borrow::Cow;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use crate::text::storable;
+
 /// Most fields of an object that are kept.
 const MAX_FIELDS: usize = 128;
 /// Longest name of a field that is kept, in bytes.
@@ -150,8 +152,8 @@ impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for First<T, M
     }
 }
 
-/// A string, at most `max` bytes of it; `None` for a value of another kind. Half a surrogate pair, which JSON can write and text
-/// cannot hold, becomes U+FFFD.
+/// A string, at most `max` bytes of it; `None` for a value of another kind. Half a surrogate pair and U+0000, which JSON can write
+/// and text cannot hold, become U+FFFD.
 pub fn text(value: &RawValue, max: usize) -> Option<String> {
     struct Text(String);
     impl<'de> Deserialize<'de> for Text {
@@ -174,7 +176,8 @@ pub fn text(value: &RawValue, max: usize) -> Option<String> {
     if !value.get().starts_with('"') {
         return None;
     }
-    let Text(mut text) = serde_json::from_str(value.get()).ok()?;
+    let Text(text) = serde_json::from_str(value.get()).ok()?;
+    let mut text = storable(text);
     text.truncate(text.floor_char_boundary(max));
     Some(text)
 }
@@ -202,9 +205,76 @@ fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
+/// JSON text in which every escape stands for a character that text in PostgreSQL can hold: U+FFFD in place of U+0000, of half a
+/// surrogate pair, and of a `\\u` without four digits. It is read from left to right as JSON is: what comes out of one escape is
+/// not looked at again, so that none is made of the pieces of others.
+pub fn mended(json: &str) -> Cow<'_, str> {
+    let mut out = String::new();
+    let (mut copied, mut at) = (0, 0);
+    while let Some(escape) = json[at..].find('\\') {
+        let escape = at + escape;
+        let rest = &json[escape..];
+        // A backslash and what it escapes, which may be another one.
+        let Some(digits) = rest.strip_prefix("\\u") else {
+            at = escape + 1 + rest[1..].chars().next().map_or(0, char::len_utf8);
+            continue;
+        };
+        let (length, is_sound) = match code_unit(digits) {
+            Err(digits) => (2 + digits, false),
+            Ok(0 | 0xdc00..=0xdfff) => (6, false),
+            Ok(0xd800..=0xdbff) => {
+                let low = digits[4..].strip_prefix("\\u").map(code_unit);
+                if matches!(low, Some(Ok(0xdc00..=0xdfff))) { (12, true) } else { (6, false) }
+            }
+            Ok(_) => (6, true),
+        };
+        at = escape + length;
+        if !is_sound {
+            out.push_str(&json[copied..escape]);
+            out.push_str("\\ufffd");
+            copied = at;
+        }
+    }
+    if copied == 0 {
+        return Cow::Borrowed(json);
+    }
+    out.push_str(&json[copied..]);
+    Cow::Owned(out)
+}
+
+/// The number that four hexadecimal digits write, or how many there are.
+fn code_unit(text: &str) -> Result<u32, usize> {
+    let digits = text.bytes().take(4).take_while(u8::is_ascii_hexdigit).count();
+    if digits < 4 { Err(digits) } else { u32::from_str_radix(&text[..4], 16).map_err(|_| 0) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn escapes_of_what_text_cannot_hold_are_mended() {
+        for (written, mended_to) in [
+            (r#"{"a":"plain \n \" \\ \u00e9 \ud83d\ude00"}"#, r#"{"a":"plain \n \" \\ \u00e9 \ud83d\ude00"}"#),
+            (r#""a\u0000b""#, r#""a\ufffdb""#),
+            // Taking the inner one out would make another.
+            (r#""\u00\u000000""#, r#""\ufffd\ufffd00""#),
+            (r#""\u\u0000\u00000""#, r#""\ufffd\ufffd\ufffd0""#),
+            // An escaped backslash is no escape.
+            (r#""\\u0000""#, r#""\\u0000""#),
+            (r#""\\\u0000""#, r#""\\\ufffd""#),
+            (r#""\ud83d""#, r#""\ufffd""#),
+            (r#""\ud83d\ud83d\ude00\ude00""#, r#""\ufffd\ud83d\ude00\ufffd""#),
+            (r#""\ud83d\u0041""#, r#""\ufffd\u0041""#),
+            (r#""\ud83d\u00""#, r#""\ufffd\ufffd""#),
+            (r#""\uжж\ж""#, r#""\ufffdжж\ж""#),
+            ("\\", "\\"),
+            ("\\u", "\\ufffd"),
+        ] {
+            assert_eq!(mended(written), mended_to, "{written}");
+        }
+        assert!(matches!(mended(r#""\n""#), Cow::Borrowed(_)));
+    }
 
     fn raw(text: &str) -> &RawValue {
         serde_json::from_str(text).unwrap()
@@ -226,7 +296,7 @@ mod tests {
             (r#""a \ud83d.""#, "a \u{fffd}."),
             (r#""\ud83d\ude00""#, "😀"),
             (r#""\ude00\ud83d\ud83d""#, "\u{fffd}\u{fffd}\u{fffd}"),
-            (r#""\u0000""#, "\0"),
+            (r#""\u0000""#, "\u{fffd}"),
         ] {
             assert_eq!(text(raw(written), 100).as_deref(), Some(read), "{written}");
         }

@@ -11,7 +11,7 @@
 
 mod batch;
 mod failure;
-mod json;
+pub(crate) mod json;
 pub mod local;
 mod message;
 mod model_name;

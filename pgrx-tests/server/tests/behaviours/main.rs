@@ -26,4 +26,5 @@ mod security;
 mod signatures;
 mod trust;
 mod visibility;
+mod waiting;
 mod worker;

@@ -294,19 +294,31 @@ async fn characters_that_text_cannot_hold_lose_no_run() {
         status: 200,
         body: format!(r#"{{"choices":[{{"message":{{"content":"{content}"}}}}]}}"#),
     };
-    for (content, text) in
-        [("At six \\ud83d.", "At six \u{fffd}."), ("At\\u0000 six.", "At six."), ("At six \\ud83d\\ude00", "At six 😀")]
-    {
+    for (content, text) in [
+        ("At six \\ud83d.", "At six \u{fffd}."),
+        ("At\\u0000 six.", "At\u{fffd} six."),
+        ("At six \\ud83d\\ude00", "At six 😀"),
+        ("At \\u00\\u000000 six", "At \u{fffd}\u{fffd}00 six"),
+        ("At \\\\u0000 six", "At \\u0000 six"),
+    ] {
         session.run("SET rag.require_grounding = off").await;
         db.provider.fail_at(Endpoint::Chat, broken(content), 1);
         assert_eq!(answer(&session, QUESTION).await["answer"], text);
     }
-    for arguments in [r#"{"query":"x\u00\u000000y"}"#, r#"{"query":"office\u0000"}"#, r#"{"query":"office \ud83d"}"#] {
+    for (arguments, query) in [
+        (r#"{"query":"x\u00\u000000y"}"#, "x\u{fffd}\u{fffd}00y"),
+        (r#"{"query":"office\u0000"}"#, "office\u{fffd}"),
+        (r#"{"query":"office \ud83d"}"#, "office \u{fffd}"),
+        (r#"{"query":"office\\u0000"}"#, "office\\u0000"),
+    ] {
         let mut asks = searches("office");
         asks["tool_calls"][0]["function"]["arguments"] = json!(arguments);
         db.provider.script(vec![message(asks), says("At six.")]);
         let run = answer(&session, QUESTION).await;
-        session.value(&format!("SELECT rag.trace('{}')", run["run_id"].as_str().expect("a run"))).await;
+        let id = run["run_id"].as_str().expect("a run");
+        let searched = format!("SELECT detail->>'query' FROM rag.steps WHERE run_id = '{id}' AND kind = 'search'");
+        assert_eq!(session.value(&searched).await, query, "{arguments}");
+        session.value(&format!("SELECT rag.trace('{id}')")).await;
     }
 }
 

@@ -14,6 +14,7 @@ use super::evidence::Evidence;
 use super::step::{self, DetailError};
 use crate::model::ToolSpec;
 use crate::prompt::instructions::ToolLine;
+use crate::provider::json::mended;
 use crate::text::shorten;
 
 /// What a kind of tool says and does; implemented by what is offered.
@@ -362,28 +363,17 @@ fn unique(name: &str, taken: &mut HashSet<String>) -> String {
 }
 
 fn read_object(arguments: &str, example: &str) -> Result<Map<String, Value>, String> {
-    let mut value: Value = serde_json::from_str(arguments)
+    let mut value: Value = serde_json::from_str(&mended(arguments))
         .map_err(|error| format!("the arguments are not valid JSON ({error}); expected {example}"))?;
     // Some models write the object as a string inside a string.
     if let Value::String(inner) = &value
-        && let Ok(object) = serde_json::from_str(inner)
+        && let Ok(object) = serde_json::from_str(&mended(inner))
     {
         value = object;
     }
-    drop_nul(&mut value);
     match value {
         Value::Object(map) => Ok(map),
         other => Err(format!("the arguments must be a JSON object, got {}", shorten(&other.to_string(), 60))),
-    }
-}
-
-/// Text in PostgreSQL cannot hold U+0000, which JSON writes as an escape.
-fn drop_nul(value: &mut Value) {
-    match value {
-        Value::String(text) if text.contains('\0') => *text = text.replace('\0', ""),
-        Value::Array(items) => items.iter_mut().for_each(drop_nul),
-        Value::Object(fields) => fields.values_mut().for_each(drop_nul),
-        _ => {}
     }
 }
 

@@ -440,7 +440,10 @@ mod tests {
             read(r#"{"query":" vacuum "}"#),
             SearchCall { collection: "manual".into(), query: "vacuum".into(), k: 5 }
         );
-        assert_eq!(read(r#"{"query":"a\u0000b"}"#).query, "ab");
+        assert_eq!(read(r#"{"query":"a\u0000b"}"#).query, "a\u{fffd}b");
+        assert_eq!(read(r#"{"query":"\u00\u000000","\ud83d":1}"#).query, "\u{fffd}\u{fffd}00");
+        assert_eq!(read(r#"{"query":"a \ud83d"}"#).query, "a \u{fffd}");
+        assert_eq!(read(r#""{\"query\":\"a\\u0000\"}""#).query, "a\u{fffd}");
         assert_eq!(read(r#"{"query":"a","k":3,"x":1}"#).k, 3);
         assert_eq!(read(r#"{"query":"a","k":3.0}"#).k, 3);
         assert_eq!(read(r#"{"query":"a","k":null}"#).k, 5);

@@ -1,5 +1,7 @@
 //! `POST /chat/completions`.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::value::RawValue;
@@ -120,10 +122,11 @@ impl Serialize for WrittenFunction<'_> {
         let ToolCall { name, arguments, function_own, .. } = self.0;
         // Several servers parse the history's arguments and fail the whole request on broken ones; the tool's message
         // already tells the model what was wrong with them.
-        let sound = matches!(serde_json::from_str(arguments), Ok(Value::Object(_)));
+        let arguments = json::mended(arguments);
+        let sound = matches!(serde_json::from_str(&arguments), Ok(Value::Object(_)));
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("name", name)?;
-        map.serialize_entry("arguments", if sound { arguments.as_str() } else { "{}" })?;
+        map.serialize_entry("arguments", if sound { &*arguments } else { "{}" })?;
         write_own(&mut map, function_own)?;
         map.end()
     }
@@ -158,7 +161,18 @@ const MAX_OWN: usize = 256 << 10;
 /// An error for a body that is no JSON or is cut, an error in a success body, no choices, or a choice without a message.
 fn read_reply(body: &[u8]) -> Result<ChatReply, ReplyError> {
     let text = json::readable(body);
-    let reply: Fields<'_> = super::one(&text)?;
+    let mended;
+    let reply = match super::one(&text) {
+        Ok(reply) => reply,
+        // A broken escape must not cost the whole reply. Else it stays as it came: what only the provider knows goes back so.
+        Err(error) => {
+            mended = json::mended(&text);
+            if matches!(mended, Cow::Borrowed(_)) {
+                return Err(error);
+            }
+            super::one(&mended)?
+        }
+    };
     let choice = reply.get("choices").and_then(First::<&RawValue, 1>::of).and_then(|c| c.items.first().copied());
     let choice = choice.and_then(Fields::of);
     let Some(choice) = choice else {
@@ -336,6 +350,21 @@ mod tests {
 
     fn call(id: &str, name: &str, arguments: &str) -> ToolCall {
         ToolCall { id: id.into(), name: name.into(), arguments: arguments.into(), ..ToolCall::default() }
+    }
+
+    #[test]
+    fn a_broken_escape_costs_no_reply() {
+        let body = |text: &str| format!(r#"{{"choices":[{{"message":{{"content":"{text}","x":"\u0000"}}}}]}}"#);
+        for (written, text) in [
+            (r"It is \u00\u000000.", "It is \u{fffd}\u{fffd}00."),
+            (r"It is \u00.", "It is \u{fffd}."),
+            (r"It is \ud83d \u0000", "It is \u{fffd} \u{fffd}"),
+        ] {
+            let reply = OpenAi.reply(body(written).as_bytes()).unwrap();
+            assert_eq!(reply.content.as_deref(), Some(text), "{written}");
+        }
+        assert_eq!(OpenAi.reply(body("x").as_bytes()).unwrap().own.0["x"], r#""\u0000""#, "it goes back as it came");
+        assert!(OpenAi.reply(body(r"It is \q").as_bytes()).is_err());
     }
 
     #[test]
