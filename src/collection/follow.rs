@@ -2,6 +2,7 @@
 
 use super::statements;
 use crate::error::Result;
+use crate::pg::catalog;
 use crate::pg::role::Settings;
 use crate::pg::xact;
 use crate::registry::{self, Collection};
@@ -60,9 +61,10 @@ pub fn types() {
     for id in altered {
         let attempted = xact::attempt(|| {
             if let Some(c) = registry::by_id(id) {
-                statements::compare(&c);
+                statements::queue_comparison(&c);
             }
         })
+        .map(|()| hold_comparison(id))
         .and_then(|()| registry::by_id(id).map_or(Ok(()), |c| convert_key(&c)));
         if let Err(e) = attempted {
             let name = registry::by_id(id).map_or_else(String::new, |c| c.name.clone());
@@ -71,6 +73,19 @@ pub fn types() {
             report = report.set_hint(format!("SELECT rag.refresh({});", pgrx::spi::quote_literal(&name)));
             report.report(PgLogLevel::WARNING);
         }
+    }
+}
+
+/// A type that is altered leaves the source unlocked: the worker would compare before it hears of the new type. It waits for who
+/// alters the source.
+fn hold_comparison(id: i32) {
+    let Some(c) = registry::by_id(id) else { return };
+    let held = xact::attempt(|| {
+        let _patience = Settings::with_lock_timeout(CONVERSION_PATIENCE_MS);
+        catalog::hold_alterations(c.source.table);
+    });
+    if let Err(e) = held {
+        pgrx::debug1!("collection \"{}\" may be compared too early: {e}", c.name);
     }
 }
 

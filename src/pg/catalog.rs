@@ -194,6 +194,12 @@ pub fn blocks(table: pg_sys::Oid) -> u32 {
     }
 }
 
+/// Has whoever alters this table, or waits for such an end, wait for the end of this transaction; readers and writers do not.
+pub fn hold_alterations(relation: pg_sys::Oid) {
+    // SAFETY: as in `keep_definition`; given up at the end of the transaction.
+    unsafe { pg_sys::LockRelationOid(relation, pg_sys::ShareUpdateExclusiveLock as i32) }
+}
+
 /// The owner of this database.
 pub fn database_owner() -> pg_sys::Oid {
     // SAFETY: a syscache look-up inside a transaction; the key is this database, and the tuple is read before it is

@@ -45,8 +45,13 @@ pub fn follow_columns(collection: i32) {
 }
 
 /// Queues a comparison of everything a collection has, which makes up for what was not captured.
-pub fn compare(c: &Collection) {
+fn compare(c: &Collection) {
     trigger::close_gap(c.id);
+    queue_comparison(c);
+}
+
+/// Queues a comparison of everything a collection has.
+pub fn queue_comparison(c: &Collection) {
     let _acting = ActingAs::superuser();
     spi::connect(|s| queue::compare_all(s, c.id));
 }

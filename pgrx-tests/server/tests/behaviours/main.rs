@@ -24,6 +24,7 @@ mod scope;
 mod secrets;
 mod security;
 mod signatures;
+mod text;
 mod trust;
 mod visibility;
 mod waiting;
