@@ -132,8 +132,8 @@ COMMENT ON FUNCTION rag_internal.capture() IS 'Trigger of source tables: notes i
 -- The capture triggers as they should be. Ordinary tables get statement-level triggers with transition tables. Rows that arrive by
 -- logical replication fire none of these, so there are row-level ones, too, that run only there (REPLICA). Partitioned tables get
 -- row-level ones, which PostgreSQL copies to every partition, so that writing to a partition is captured. TRUNCATE has no
--- row-level triggers, and that of a partition fires none of its parent: each partition gets one of its own. PostgreSQL 15 has none
--- for foreign tables.
+-- row-level triggers, and that of a partition fires none of its parent: each partition gets one of its own, but for
+-- foreign tables.
 CREATE FUNCTION rag_internal.capture_triggers(of_collection integer)
     RETURNS TABLE (relation oid, relation_name text, name text, is_clone boolean, definition text, mode "char", found "char", id oid)
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$

@@ -138,20 +138,21 @@ pub fn vectors(c: &Collection, hashes: Vec<Vec<u8>>) -> HashMap<Vec<u8>, Vec<f32
     copies::vectors(c, hashes, most_vectors(c))
 }
 
-/// Reads the chunks stored for rows by key, each with the place of its row among the keys.
+/// Reads the chunks stored for rows by key, each with the place of its row among the keys; not those of another model.
 pub fn stored(c: &Collection, wanted: &[String]) -> Vec<(usize, StoredChunk)> {
     let with_vector = most_vectors(c);
     let sql = format!(
         "SELECT u.place::pg_catalog.int4 AS place, c.chunk AS number, pg_catalog.\"substring\"(c.content_hash, 1, 64) AS hash,
                 CASE WHEN c.chunk OPERATOR(pg_catalog.<=) $2 THEN c.embedding::pg_catalog.float4[] END AS embedding
-         FROM {keys} JOIN {table} c ON {join}",
+         FROM {keys} JOIN {table} c ON {join} AND c.model OPERATOR(pg_catalog.=) $3",
         keys = keys(c),
         table = c.vectors.table_name,
         join = c.key.join("c", &c.vectors.key_columns, "k", &c.key.columns),
     );
     let _acting = ActingAs::restricted(c.source.owner);
     spi::connect(|s| {
-        let rows = s.query(Snapshot::New, &sql, &[arg(wanted.to_vec()), arg(with_vector as i32)]);
+        let args = [arg(wanted.to_vec()), arg(with_vector as i32), arg(c.generation.model.clone())];
+        let rows = s.query(Snapshot::New, &sql, &args);
         let chunk = |row: Row<'_>| StoredChunk {
             number: row.need_named("number"),
             hash: row.need_named("hash"),

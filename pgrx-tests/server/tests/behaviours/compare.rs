@@ -88,7 +88,7 @@ async fn capture(session: &Session, table: &str) -> String {
 /// Names and modes of a table's triggers.
 async fn modes(session: &Session, table: &str) -> Vec<String> {
     let sql = format!(
-        "SELECT regexp_replace(tgname, '^rag_capture_[0-9]+_', '') || ' ' || tgenabled FROM pg_trigger
+        "SELECT regexp_replace(tgname, '^rag_capture_[0-9]+_', '') || ' ' || tgenabled::text FROM pg_trigger
          WHERE tgrelid = '{table}'::regclass AND NOT tgisinternal ORDER BY 1"
     );
     session.column(&sql).await
