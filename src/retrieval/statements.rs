@@ -2,6 +2,7 @@
 
 use super::Found;
 use super::arm::Candidate;
+use crate::guc;
 use crate::pg::catalog;
 use crate::pg::role::{self, ActingAs, Settings};
 use crate::pg::spi::{self, Cursor, Rows, Snapshot, Spi, arg, quote};
@@ -15,13 +16,10 @@ const DEFAULT_EF_SEARCH: usize = 40;
 /// The most `hnsw.ef_search` can be.
 const MAX_EF_SEARCH: usize = 1000;
 
-/// Up to so many blocks of a chunk table, every chunk is compared: that is as quick as the index, and exact. It is what some
-/// SMALL_CHUNKS chunks take.
-const SMALL_BLOCKS: u32 = 100;
-
-/// Whether a collection has so few chunks that its index saves nothing.
+/// Whether a collection has so few chunks that its index saves nothing. It is asked at every search, and costs no query.
 pub fn is_small(c: &Collection) -> bool {
-    catalog::blocks(c.vectors.table) <= SMALL_BLOCKS
+    const KB_OF_BLOCK: u32 = pgrx::pg_sys::BLCKSZ / 1024;
+    catalog::blocks(c.vectors.table) <= guc::exact_search_size() / KB_OF_BLOCK
 }
 
 /// The `k` nearest chunks as results, without those whose row has another content by now. For roles that no policy concerns:
