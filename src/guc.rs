@@ -129,8 +129,8 @@ pub fn register() {
     );
     GucRegistry::define_int_guc(
         c"rag.exact_search_size",
-        c"Largest chunk table that is searched by comparing all of its chunks rather than by its index.",
-        c"Up to the default that takes about as long, and nothing is overlooked. What PostgreSQL stores apart from the rows (TOAST) does not count. 0 means that the index is always used.",
+        c"Collections whose index of embeddings is no larger are searched without it, by comparing every text.",
+        c"Up to the default that takes about as long, and nothing is overlooked. 0 means that the index is always used.",
         &EXACT_SEARCH_SIZE,
         0,
         i32::MAX,

@@ -8,6 +8,7 @@ mod agent;
 mod bounds;
 mod cluster;
 mod collection;
+mod copies;
 mod docs;
 mod fake_provider;
 mod hunt;
