@@ -334,7 +334,7 @@ CREATE FUNCTION rag_internal.collection_facts(wanted integer) RETURNS TABLE (
     generation integer, model text, dimensions integer, chunker text, chunk_tokens integer, chunk_overlap integer,
     chunk_table oid, chunk_table_name text, chunk_table_kind text, chunk_table_owner oid, chunk_key_columns text[],
     embedding_column text, is_adopted boolean, chunks_made_for oid, changed_hands boolean, strange_partition text, reading_runs_no_code boolean,
-    has_own_columns boolean, serve_stale boolean)
+    has_own_columns boolean, serve_stale boolean, embedding_index oid)
     LANGUAGE plpgsql STABLE PARALLEL SAFE ROWS 1
     SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 BEGIN
@@ -351,7 +351,10 @@ BEGIN
            coalesce(o.owner, 0::oid), coalesce(o.is_void, true),
            rag_internal.strange_partition(c.source),
            coalesce(own.columns AND rag_internal.reading_runs_no_code(c.source) AND rag_internal.reading_runs_no_code(g.chunk_table), false),
-           own.columns, c.serve_stale
+           own.columns, c.serve_stale,
+           coalesce((SELECT min(i.indexrelid) FROM pg_index i
+                     JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_am m ON m.oid = x.relam AND m.amname = 'hnsw'
+                     WHERE i.indrelid = g.chunk_table AND i.indisvalid), 0::oid)
     FROM rag_internal.collection c
     JOIN rag_internal.generation g ON g.collection = c.id AND g.state = 'serving'
     LEFT JOIN rag_internal.chunk_owner o ON o.chunk_table = g.chunk_table

@@ -37,6 +37,7 @@ static WORKERS: GucSetting<i32> = GucSetting::<i32>::new(1);
 /// Most workers of a database.
 const MAX_WORKERS: i32 = 8;
 
+static EXACT_SEARCH_SIZE: GucSetting<i32> = GucSetting::<i32>::new(800);
 static MAX_INPUT_BYTES: GucSetting<i32> = GucSetting::<i32>::new(1 << 20);
 static MAX_ROW_BYTES: GucSetting<i32> = GucSetting::<i32>::new(32 << 20);
 static WORKER_STATEMENT_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(10_000);
@@ -127,6 +128,16 @@ pub fn register() {
         GucFlags::default(),
     );
     GucRegistry::define_int_guc(
+        c"rag.exact_search_size",
+        c"Collections whose index of embeddings is no larger are searched without it, by comparing every text.",
+        c"Up to the default that takes about as long, and nothing is overlooked. 0 means that the index is always used.",
+        &EXACT_SEARCH_SIZE,
+        0,
+        i32::MAX,
+        GucContext::Userset,
+        GucFlags::UNIT_KB,
+    );
+    GucRegistry::define_int_guc(
         c"rag.max_input_bytes",
         c"Longest text that rag.embed and rag.search take; an array for rag.embed may have 16 times as much in all.",
         c"A longer text is refused before anything is spent on it. Models read no more than their first few thousand bytes, and computing is paid for by the server.",
@@ -194,6 +205,11 @@ pub fn ask_timeout() -> Option<Duration> {
 /// `rag.require_grounding`.
 pub fn require_grounding() -> bool {
     REQUIRE_GROUNDING.get()
+}
+
+/// `rag.exact_search_size`, in kB.
+pub fn exact_search_size() -> u32 {
+    EXACT_SEARCH_SIZE.get().unsigned_abs()
 }
 
 /// `rag.workers`: from 1 to 8.

@@ -182,15 +182,18 @@ pub fn keep_definition_if_free(relation: pg_sys::Oid) -> bool {
     unsafe { pg_sys::ConditionalLockRelationOid(relation, pg_sys::AccessShareLock as i32) }
 }
 
-/// How many blocks a table has, those of values that are stored apart from their rows not counted. It asks the file system,
-/// not a catalog.
-pub fn blocks(table: pg_sys::Oid) -> u32 {
+/// How many blocks a table or an index has, without what PostgreSQL stores apart from its rows; `None` where it is gone. It asks
+/// the file system, not a catalog.
+pub fn blocks(relation: pg_sys::Oid) -> Option<u32> {
     // SAFETY: inside a transaction; the relation is closed again, and its lock given back, before this returns.
     unsafe {
-        let relation = pg_sys::table_open(table, pg_sys::AccessShareLock as i32);
+        let relation = pg_sys::try_relation_open(relation, pg_sys::AccessShareLock as i32);
+        if relation.is_null() {
+            return None;
+        }
         let blocks = pg_sys::RelationGetNumberOfBlocksInFork(relation, pg_sys::ForkNumber::MAIN_FORKNUM);
-        pg_sys::table_close(relation, pg_sys::AccessShareLock as i32);
-        blocks
+        pg_sys::relation_close(relation, pg_sys::AccessShareLock as i32);
+        Some(blocks)
     }
 }
 

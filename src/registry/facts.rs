@@ -159,6 +159,7 @@ pub(super) fn read(row: &Row<'_>) -> Collection {
             made_for: row.need_named("chunks_made_for"),
             changed_hands: row.need_named("changed_hands"),
             has_own_columns: row.need_named("has_own_columns"),
+            index: row.need_named("embedding_index"),
             key_columns: row.need_named("chunk_key_columns"),
             column: row.need_named("embedding_column"),
             embedding: Embedding::new(row.need_named("dimensions")),

@@ -26,6 +26,8 @@ pub struct Vectors {
     pub changed_hands: bool,
     /// Whether it has the columns it was made with, of the types it was made with.
     pub has_own_columns: bool,
+    /// The index of the embeddings; 0 where there is none.
+    pub index: pg_sys::Oid,
     /// The source's key columns as they are called there, in the key's order.
     pub key_columns: Vec<String>,
     /// Column of the embedding.

@@ -2,6 +2,7 @@
 
 use super::Found;
 use super::arm::Candidate;
+use crate::guc;
 use crate::pg::catalog;
 use crate::pg::jsonb::Jsonb;
 use crate::pg::role::{self, ActingAs, BOOTSTRAP_SUPERUSER, Settings};
@@ -17,25 +18,37 @@ const DEFAULT_EF_SEARCH: usize = 40;
 /// The most `hnsw.ef_search` can be.
 const MAX_EF_SEARCH: usize = 1000;
 
-/// Up to so many blocks of a chunk table, every chunk is compared: that is as quick as the index, and exact. It is what some
-/// SMALL_CHUNKS chunks take.
-const SMALL_BLOCKS: u32 = 100;
+/// A table may be so many times as large as the index whose vectors are read from it.
+const MOST_COPIES: u32 = 8;
 
-/// Whether a collection has so few chunks that its index saves nothing.
+/// Whether a collection has so few texts that its index saves nothing. It is asked at every search, and costs no query.
 pub fn is_small(c: &Collection) -> bool {
-    catalog::blocks(c.vectors.table) <= SMALL_BLOCKS
+    const KB_OF_BLOCK: u32 = pgrx::pg_sys::BLCKSZ / 1024;
+    let most = guc::exact_search_size() / KB_OF_BLOCK;
+    let is_within = |relation, most| catalog::blocks(relation).is_some_and(|blocks| blocks <= most);
+    is_within(c.vectors.index, most) && is_within(c.vectors.table, most.saturating_mul(MOST_COPIES))
+}
+
+/// How the chunks nearest to a vector are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// By the index.
+    Index,
+    /// By comparing what is in the index, where it is small.
+    Exact,
 }
 
 /// The `k` nearest chunks as results, without those whose row is gone or, unless that is wanted, has another content by now.
 /// For roles that no policy concerns: to them every row of a table they may read is visible. Best first.
-pub fn nearest_visible(c: &Collection, query: &[f32], k: usize, is_small: bool) -> Vec<Found> {
-    let name = if is_small { "nearest visible exactly" } else { "nearest visible" };
-    let statement = c.statement(name, k as u32, || {
-        nearest_visible_sql(c, &if is_small { exactly(c, &format!("LIMIT {k}")) } else { by_index(c, k) })
-    });
+pub fn nearest_visible(c: &Collection, query: &[f32], k: usize, way: Way) -> Vec<Found> {
+    let name = match way {
+        Way::Index => "nearest visible",
+        Way::Exact => "nearest visible exactly",
+    };
+    let statement = c.statement(name, k as u32, || nearest_visible_sql(c, &nearest_sql(c, k, way)));
     let _acting =
         if c.reading_runs_no_code { ActingAs::reader(c.source.owner) } else { ActingAs::restricted(c.source.owner) };
-    let _settings = (!is_small && k > ef_search()).then(|| widened(k));
+    let _settings = (way == Way::Index && k > ef_search()).then(|| widened(k));
     let mut seen = HashSet::new();
     spi::connect(|s| {
         let rows = s.query_kept(Snapshot::Active, &statement, &[arg(Vector(query.to_vec()))]);
@@ -77,7 +90,7 @@ fn nearest_visible_sql(c: &Collection, nearest: &str) -> String {
 /// whichever way they were found.
 const ORDER: &str = "u.distance, u.is_copy, u.chunk_id";
 
-/// What the key's columns are called in [`by_index`] and [`exactly`].
+/// What the key's columns are called in [`nearest_sql`] and [`all_exactly`].
 fn key_names(c: &Collection) -> Vec<String> {
     (1..=c.key.columns.len()).map(|n| format!("key_{n}")).collect()
 }
@@ -92,10 +105,14 @@ fn chunk_columns(c: &Collection, alias: &str) -> String {
     )
 }
 
-/// The `limit` nearest chunks, found by the index, the nearest first. Each that is in the index brings its copies along: no more
-/// than are wanted in all.
-fn by_index(c: &Collection, limit: usize) -> String {
-    let (table, distance) = (&c.vectors.table_name, c.vectors.distance("c", "$1"));
+/// The `limit` nearest chunks, the nearest first. Each that is in the index brings its copies along: no more than are wanted in
+/// all.
+fn nearest_sql(c: &Collection, limit: usize, way: Way) -> String {
+    let table = &c.vectors.table_name;
+    let distance = match way {
+        Way::Index => c.vectors.distance("c", "$1"),
+        Way::Exact => exact_distance(c),
+    };
     let keys: Vec<String> = key_names(c).iter().map(|key| format!("o.{key}")).collect();
     format!(
         "SELECT u.*, o.distance
@@ -113,22 +130,29 @@ fn by_index(c: &Collection, limit: usize) -> String {
     )
 }
 
+/// A chunk's distance to the query, where the index is not to be used. Adding zero keeps the planner from it: its scans end
+/// after hnsw.max_scan_tuples.
+fn exact_distance(c: &Collection) -> String {
+    format!("({}) OPERATOR(pg_catalog.+) 0::pg_catalog.float8", c.vectors.distance("c", "$1"))
+}
+
 /// All chunks by exact distance, the nearest first.
-fn exactly(c: &Collection, limit: &str) -> String {
-    // Adding zero keeps the planner from the index, whose scans end after hnsw.max_scan_tuples.
+fn all_exactly(c: &Collection) -> String {
     format!(
-        "SELECT * FROM (SELECT {columns}, ({distance}) OPERATOR(pg_catalog.+) 0::pg_catalog.float8 AS distance
-                        FROM {table} c) AS u
-         ORDER BY {ORDER} {limit}",
+        "SELECT * FROM (SELECT {columns}, {distance} AS distance FROM {table} c) AS u ORDER BY {ORDER}",
         columns = chunk_columns(c, "c"),
-        distance = c.vectors.distance("c", "$1"),
+        distance = exact_distance(c),
         table = c.vectors.table_name,
     )
 }
 
-/// The `limit` nearest chunks by the index, the nearest first.
-pub fn nearest(s: &Spi<'_>, c: &Collection, query: &[f32], limit: usize) -> Vec<Candidate> {
-    let statement = c.statement("nearest", limit as u32, || candidates_sql(c, &by_index(c, limit)));
+/// The `limit` nearest chunks, the nearest first.
+pub fn nearest(s: &Spi<'_>, c: &Collection, query: &[f32], limit: usize, way: Way) -> Vec<Candidate> {
+    let name = match way {
+        Way::Index => "nearest",
+        Way::Exact => "nearest in a small one",
+    };
+    let statement = c.statement(name, limit as u32, || candidates_sql(c, &nearest_sql(c, limit, way)));
     let _acting = ActingAs::restricted(c.source.owner);
     let _settings = widened(limit);
     candidates(&s.query_kept(Snapshot::Active, &statement, &[arg(Vector(query.to_vec()))]))
@@ -161,7 +185,7 @@ pub struct NearestExactly<'c> {
 impl<'c> NearestExactly<'c> {
     /// Begins.
     pub fn open(s: &Spi<'c>, c: &Collection, query: &[f32]) -> Self {
-        let statement = c.statement("nearest exactly", 0, || candidates_sql(c, &exactly(c, "")));
+        let statement = c.statement("nearest exactly", 0, || candidates_sql(c, &all_exactly(c)));
         let _acting = ActingAs::restricted(c.source.owner);
         Self { cursor: s.cursor(&statement, &[arg(Vector(query.to_vec()))]), owner: c.source.owner }
     }

@@ -1,9 +1,9 @@
 //! The arm `vector`: chunks near the query's embedding, by the index as long as that pays, then by exact distance; where a
-//! collection is small, by exact distance only.
+//! collection is small, without the index.
 
 use super::arm::{Arm, Candidate};
 use super::found::Found;
-use super::statements::{self, NearestExactly};
+use super::statements::{self, NearestExactly, Way};
 use super::widen;
 use crate::pg::role;
 use crate::pg::spi::{self, Spi};
@@ -17,16 +17,16 @@ const MAX_INDEX_CANDIDATES: usize = 1000;
 /// The best results of a collection by this arm.
 pub fn results(c: &Collection, query: &[f32], bounds: Bounds) -> Vec<Found> {
     let mut looked_at = 0;
-    let is_small = statements::is_small(c);
+    let way = if statements::is_small(c) { Way::Exact } else { Way::Index };
     // Where policies decide, few of the nearest may be visible; where none does, nearly all are, and one statement finds them.
     if !role::is_under_row_security(c.source.table) {
-        let found = statements::nearest_visible(c, query, bounds.k, is_small);
+        let found = statements::nearest_visible(c, query, bounds.k, way);
         if found.len() == bounds.k || found.last().is_some_and(|worst| !bounds.admits(worst.score)) {
             return found.into_iter().filter(|f| bounds.admits(f.score)).collect();
         }
         looked_at = bounds.k;
     }
-    spi::connect(|s| widen::visible_results(&mut VectorArm::new(s, c, query, is_small), c, bounds, looked_at))
+    spi::connect(|s| widen::visible_results(&mut VectorArm::new(s, c, query, way), c, bounds, looked_at))
 }
 
 /// The chunks nearest to a vector.
@@ -34,6 +34,8 @@ struct VectorArm<'s, 'c> {
     spi: &'s Spi<'c>,
     collection: &'s Collection,
     query: &'s [f32],
+    /// How those in the index are found.
+    way: Way,
     stage: Stage<'c>,
     /// Given by the index.
     seen: HashSet<i64>,
@@ -47,14 +49,9 @@ enum Stage<'c> {
 }
 
 impl<'s, 'c> VectorArm<'s, 'c> {
-    /// Before its first candidate. A small collection has no use for the index.
-    fn new(spi: &'s Spi<'c>, collection: &'s Collection, query: &'s [f32], is_small: bool) -> Self {
-        let stage = if is_small {
-            Stage::Exact(NearestExactly::open(spi, collection, query))
-        } else {
-            Stage::Index(0)
-        };
-        Self { spi, collection, query, stage, seen: HashSet::new(), bound: 1.0 }
+    /// Before its first candidate.
+    fn new(spi: &'s Spi<'c>, collection: &'s Collection, query: &'s [f32], way: Way) -> Self {
+        Self { spi, collection, query, way, stage: Stage::Index(0), seen: HashSet::new(), bound: 1.0 }
     }
 
     /// Candidates that the index finds beyond those seen; none when it is left for the exact scan.
@@ -63,7 +60,7 @@ impl<'s, 'c> VectorArm<'s, 'c> {
         if limit > MAX_INDEX_CANDIDATES {
             return vec![];
         }
-        let nearest = statements::nearest(self.spi, self.collection, self.query, limit);
+        let nearest = statements::nearest(self.spi, self.collection, self.query, limit, self.way);
         self.stage = Stage::Index(limit);
         if let Some(worst) = nearest.last() {
             self.bound = worst.score;

@@ -9,6 +9,7 @@ mod bounds;
 mod cluster;
 mod collection;
 mod compare;
+mod copies;
 mod docs;
 mod fake_provider;
 mod hunt;

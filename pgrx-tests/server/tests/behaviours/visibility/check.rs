@@ -19,7 +19,7 @@ const ALL: usize = 1000;
 const ROUNDING: f64 = 1e-5;
 
 /// Settings of a session that must change nothing of a result.
-const NOISE: [(&str, &str); 11] = [
+const NOISE: [(&str, &str); 12] = [
     ("DateStyle", "'German, DMY'"),
     ("IntervalStyle", "'iso_8601'"),
     ("bytea_output", "'escape'"),
@@ -31,6 +31,7 @@ const NOISE: [(&str, &str); 11] = [
     ("plan_cache_mode", "force_custom_plan"),
     ("plan_cache_mode", "force_generic_plan"),
     ("hnsw.iterative_scan", "relaxed_order"),
+    ("rag.exact_search_size", "'1GB'"),
 ];
 
 /// What a look found, to know whether the cases are of all kinds.
@@ -142,7 +143,8 @@ impl Look<'_> {
     async fn end_noise(&self, chosen: &[(&str, &str)]) {
         let set = if self.voice.in_transaction { "SET LOCAL" } else { "SET" };
         for (name, _) in chosen {
-            self.voice.session.run(&format!("{set} {name} TO DEFAULT")).await;
+            let value = if *name == "rag.exact_search_size" { "0" } else { "DEFAULT" };
+            self.voice.session.run(&format!("{set} {name} TO {value}")).await;
         }
     }
 

@@ -381,8 +381,14 @@ impl Table {
     }
 }
 
-/// A text: mostly short, sometimes of several chunks, now and then missing or blank.
+/// Texts that many rows have.
+const REPEATED: [&str; 3] = ["red door", "Please do not reply.", "backup of the kitchen door"];
+
+/// A text: mostly short, sometimes of several chunks, often one that others have, now and then missing or blank.
 fn words(random: &mut Random) -> String {
+    if random.below(3) == 0 {
+        return literal(random.choose(&REPEATED));
+    }
     let count = match random.below(20) {
         0 => return "NULL".into(),
         1 => return "'  '".into(),

@@ -19,9 +19,10 @@ const ROLES: usize = 6;
 const TABLES: usize = 3;
 const SUPERUSERS: usize = 2;
 
-/// Settings of every session that asks. An index scan looks at all there is, since how near it comes to that is not the question
+/// Settings of every session that asks. The tables are small, but searched by the index. An index scan looks at all there is, since how near it comes to that is not the question
 /// here; and plans that a session is kept from making cost so much that they would be compiled.
-const SESSION: &str = "SET search_path = helpers, public; SET hnsw.ef_search = 1000; SET jit = off";
+const SESSION: &str = "SET search_path = helpers, public; SET hnsw.ef_search = 1000; SET jit = off;
+                       SET rag.exact_search_size = 0";
 
 /// A session that asks, and which of its searches are prepared.
 struct Place {
