@@ -1,7 +1,7 @@
 //! `rag.wait_until_current`, `rag.retry_failures`; the trigger functions `rag_internal.capture`, `rag_internal.wake_worker`,
 //! `rag_internal.wake_at_commit`, `rag_internal.is_capturing`, `rag_internal.grant_quietly`.
 
-use super::statements::{failure, pause};
+use super::statements::{failure, pause, waiting};
 use super::{wait, wake};
 use crate::error::{Error, required};
 use crate::pg::quiet_ddl;
@@ -75,8 +75,8 @@ fn retry_failures(collection: Option<String>) -> Result<i64, ErrorReport> {
         }
         None => registry::all().iter().filter(|c| registry::must_own(c).is_ok()).map(|c| c.id).collect(),
     };
-    if pause::end(&ids, role::is_superuser()) > 0 {
-        wake::at_commit();
-    }
+    pause::end(&ids, role::is_superuser());
+    waiting::end_of(&ids, role::is_superuser());
+    wake::at_commit();
     Ok(failure::queue_again(&ids))
 }

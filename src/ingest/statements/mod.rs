@@ -7,3 +7,4 @@ pub mod death;
 pub mod failure;
 pub mod pause;
 pub mod queue;
+pub mod waiting;
