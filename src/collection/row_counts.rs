@@ -52,9 +52,10 @@ fn counted(c: &Collection) -> Counts {
 
 fn is_emptied(c: &Collection, rows: Option<i64>, chunks: Option<i64>) -> Option<bool> {
     match (rows, chunks) {
-        (Some(1..), Some(0)) => {
+        // What is estimated may be older than the rows.
+        (Some(1..), Some(0) | None) => {
             let _acting = ActingAs::restricted(c.source.owner);
-            Some(statements::has_text(c))
+            Some(statements::is_emptied(c))
         }
         (Some(_), Some(_)) => Some(false),
         _ => None,

@@ -97,6 +97,7 @@ pub fn until_current(collection: Option<&str>, timeout: Duration) -> Result<bool
         } else {
             without_worker = Some(Instant::now());
             if !wake::may_start() || !worker::start_for_this_database() {
+                crate::pg::launcher_call::ask();
                 return Err(no_worker());
             }
         }

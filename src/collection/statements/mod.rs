@@ -295,7 +295,7 @@ pub fn estimate(c: &Collection, which: Counted) -> Option<i64> {
     // What is in partitions is not counted for the whole. Nothing is in a file without a page.
     const SQL: &str = "SELECT sum(CASE
             WHEN pg_relation_size(r.oid) = 0 THEN 0
-            WHEN r.reltuples >= 0 THEN r.reltuples::pg_catalog.int8
+            WHEN r.reltuples > 0 THEN r.reltuples::pg_catalog.int8
             ELSE nullif(pg_stat_get_live_tuples(r.oid), 0) END)::pg_catalog.int8
         FROM pg_catalog.pg_class r
         WHERE r.relkind <> 'p'
@@ -308,14 +308,15 @@ pub fn estimate(c: &Collection, which: Counted) -> Option<i64> {
     spi::connect(|s| s.query(Snapshot::Active, SQL, &[arg(table)]).one())
 }
 
-/// Whether any of the first rows of a collection's source has text. As the current role.
-pub fn has_text(c: &Collection) -> bool {
+/// Whether a collection's chunk table has no rows, although any of the first rows of its source has text. As the current role.
+pub fn is_emptied(c: &Collection) -> bool {
     let text = c.content_as_text("s");
-    let statement = c.statement("has text", 0, || {
+    let statement = c.statement("is emptied", 0, || {
         let texts: Vec<String> = text.iter().map(|text| format!("pg_catalog.left({text}, 1000)")).collect();
         format!(
-            "SELECT EXISTS (SELECT FROM (SELECT * FROM {} LIMIT 1000) s
+            "SELECT NOT EXISTS (SELECT FROM {}) AND EXISTS (SELECT FROM (SELECT * FROM {} LIMIT 1000) s
              WHERE pg_catalog.concat_ws(' ', {}) OPERATOR(pg_catalog.~) '\\S')",
+            c.vectors.table_name,
             c.source.name,
             texts.join(", ")
         )

@@ -19,14 +19,14 @@ fn key(what: &Waiting) -> [Arg<'static>; 3] {
         Waiting::Server(account) => (0, account.server.as_str(), account.role),
         Waiting::Owner(role) => (0, "", *role),
     };
-    [arg(collection), arg(server.to_owned()), arg(pgrx::pg_sys::Oid::from_u32(role))]
+    [arg(collection), arg(server.to_owned()), arg(i64::from(role))]
 }
 
 /// Notes that something waits for so long from now, which time in a row that is, and why.
 pub fn note(what: &Waiting, length: Duration, times: u32, e: Option<&Error>) {
     const SQL: &str = "INSERT INTO rag_internal.waiting AS w
             (collection, server, role, until, times, error, error_hint, error_sqlstate)
-        VALUES ($1, $2, $3, pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $4), $5, $6, $7, $8)
+        VALUES ($1, $2, $3::pg_catalog.oid, pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $4), $5, $6, $7, $8)
         ON CONFLICT (collection, server, role) DO UPDATE
         SET until = EXCLUDED.until, times = EXCLUDED.times, noted_at = EXCLUDED.noted_at, error = EXCLUDED.error,
             error_hint = EXCLUDED.error_hint, error_sqlstate = EXCLUDED.error_sqlstate";
@@ -65,7 +65,8 @@ pub(super) fn all(s: &Spi<'_>) -> HashSet<Waiting> {
 
 /// It waits no more.
 pub fn end(what: &Waiting) {
-    const SQL: &str = "DELETE FROM rag_internal.waiting WHERE collection = $1 AND server = $2 AND role = $3";
+    const SQL: &str =
+        "DELETE FROM rag_internal.waiting WHERE collection = $1 AND server = $2 AND role = $3::pg_catalog.oid";
     spi::connect(|s| s.run(SQL, &key(what)));
 }
 

@@ -13,6 +13,7 @@ mod fake_provider;
 mod hunt;
 mod ingest;
 mod interrupts;
+mod monitor;
 mod provider;
 mod registry;
 mod regress;
