@@ -15,7 +15,7 @@ CREATE FUNCTION start_worker() RETURNS boolean
     AS 'MODULE_PATHNAME', 'start_worker_wrapper';
 REVOKE EXECUTE ON FUNCTION start_worker() FROM PUBLIC;
 COMMENT ON FUNCTION start_worker() IS
-'Starts the workers of this database when the transaction commits. False: they run already, or none may run here (standby, rag.worker off)';
+'Starts the workers of this database that are missing. False: they run already, none may run here (standby, rag.worker off), or max_worker_processes has no free slot, of which a warning tells';
 
 CREATE FUNCTION rag_internal.row_counts(collection integer) RETURNS TABLE (rows bigint, chunks bigint, is_emptied boolean)
     LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE
@@ -46,7 +46,7 @@ CREATE VIEW status WITH (security_barrier) AS
                WHEN NOT w.is_running AND pg_catalog.pg_is_in_recovery()
                    THEN 'This is a standby; the primary''s worker does the work.'
                WHEN NOT w.is_running
-                   THEN 'The next write to a source starts it, or a superuser''s SELECT rag.start_worker(). To have it start with the server, add pg_ragent to shared_preload_libraries; it needs a free slot of max_worker_processes.'
+                   THEN 'The next write to a source starts it, or a superuser''s SELECT rag.start_worker(). To have it start by itself, add pg_ragent to shared_preload_libraries. It needs a free slot of max_worker_processes.'
                WHEN NOT (o.owns OR o.watches)
                    THEN NULL
                WHEN s.state = 'provider'

@@ -90,7 +90,6 @@ impl End {
 /// Whether a worker that was asked to end is needed again: not where its database is being dropped or renamed. PostgreSQL would
 /// say that it is not there.
 fn may_be_started_again(database: pg_sys::Oid) -> bool {
-    process::note_asked_to_end();
     let is_altered = xact::transaction(|| lock::database_is(DatabaseIs::Altered, database.to_u32()));
     process::has_launcher() || !is_altered.unwrap_or(true)
 }
@@ -126,6 +125,8 @@ fn serve(duties: &mut [Box<dyn Duty>], slot: u32) -> End {
     let mut looked = Instant::now();
     loop {
         if process::is_asked_to_end() {
+            // From here on it ends by itself; also a line in the log would end it with an error.
+            process::note_asked_to_end();
             return End::AskedTo;
         }
         interrupt::check();
