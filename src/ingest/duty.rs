@@ -111,7 +111,7 @@ impl Ingest {
     fn start_due(&mut self) -> Result<bool> {
         self.renew_claims();
         let mut did = self.send_waiting();
-        let look = xact::transaction(queue::look)?;
+        let look = worker::deferring_end(|| xact::transaction(queue::look))?;
         self.outlook =
             Outlook { retry: look.retry, left: !look.is_empty, prepared: worker::may_have_prepared_transactions() };
         self.schedule.end_but(&look.waiting);

@@ -140,6 +140,39 @@ unsafe extern "C-unwind" {
     fn SignalHandlerForConfigReload(signal: std::ffi::c_int);
 }
 
+/// While this is true, being asked to end is noted and nothing is interrupted for it.
+static DEFERS_END: AtomicBool = AtomicBool::new(false);
+static IS_END_DEFERRED: AtomicBool = AtomicBool::new(false);
+
+/// # Safety
+/// The handler of SIGTERM.
+unsafe extern "C-unwind" fn on_terminate(signal: std::ffi::c_int) {
+    if !DEFERS_END.load(Ordering::Relaxed) {
+        // SAFETY: as PostgreSQL would call it.
+        unsafe { die(signal) };
+        return;
+    }
+    IS_END_DEFERRED.store(true, Ordering::Relaxed);
+    // SAFETY: what PostgreSQL's own handlers do.
+    unsafe { pg_sys::SetLatch(pg_sys::MyLatch) };
+}
+
+/// Runs `f`, which is short and runs nobody's code: asked to end meanwhile, this process finishes it, so that it can leave in
+/// good order rather than by an error.
+pub fn deferring_end<R>(f: impl FnOnce() -> R) -> R {
+    DEFERS_END.store(true, Ordering::Relaxed);
+    let result = f();
+    DEFERS_END.store(false, Ordering::Relaxed);
+    if IS_END_DEFERRED.swap(false, Ordering::Relaxed) {
+        // SAFETY: the flags that the handler of SIGTERM sets.
+        unsafe {
+            pg_sys::ProcDiePending = 1;
+            pg_sys::InterruptPending = 1;
+        }
+    }
+    result
+}
+
 /// Sets up a background process: signals as a backend's (so that terminate works also inside SQL), then connects to
 /// `database`, or to none.
 ///
@@ -151,12 +184,12 @@ pub fn connect(database: Option<pg_sys::Oid>) {
     unsafe {
         #[cfg(not(feature = "pg18"))]
         {
-            pg_sys::pqsignal(libc::SIGTERM, Some(die));
+            pg_sys::pqsignal(libc::SIGTERM, Some(on_terminate));
             pg_sys::pqsignal(libc::SIGHUP, Some(SignalHandlerForConfigReload));
         }
         #[cfg(feature = "pg18")]
         {
-            pg_sys::pqsignal_be(libc::SIGTERM, Some(die));
+            pg_sys::pqsignal_be(libc::SIGTERM, Some(on_terminate));
             pg_sys::pqsignal_be(libc::SIGHUP, Some(SignalHandlerForConfigReload));
         }
         pg_sys::BackgroundWorkerUnblockSignals();

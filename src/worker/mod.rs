@@ -40,21 +40,14 @@ enum Turn {
 /// Main function of a worker, called by PostgreSQL in a new process.
 pub fn main(database: pg_sys::Oid) {
     process::connect(Some(database));
-    process::apply_settings();
-    if process::is_upgrading()
-        || !guc::WORKER.get()
-        || !xact::transaction(statements::extension_exists).unwrap_or(false)
-    {
-        return;
-    }
-    let Some(slot) = take_slot() else { return };
     launcher_call::ask_at_end();
-    let mut duties = duties::all();
-    for duty in &mut duties {
-        if let Err(e) = duty.begin() {
-            pgrx::warning!("pg_ragent worker: {}: {e}", duty.name());
+    process::apply_settings();
+    let Some((slot, mut duties)) = process::deferring_end(begin) else {
+        if guc::WORKER.get() {
+            launcher_call::end_for_good();
         }
-    }
+        return;
+    };
     let end = serve(&mut duties, slot);
     pgrx::log!("pg_ragent worker: {}, ending", end.reason());
     match end {
@@ -64,6 +57,24 @@ pub fn main(database: pg_sys::Oid) {
         End::AskedTo => {}
         End::ExtensionGone | End::TooMany | End::Replaced => launcher_call::end_for_good(),
     }
+}
+
+/// Takes a place and begins with the duties; none where no worker is needed.
+fn begin() -> Option<(u32, Vec<Box<dyn Duty>>)> {
+    if process::is_upgrading()
+        || !guc::WORKER.get()
+        || !xact::transaction(statements::extension_exists).unwrap_or(false)
+    {
+        return None;
+    }
+    let slot = take_slot()?;
+    let mut duties = duties::all();
+    for duty in &mut duties {
+        if let Err(e) = duty.begin() {
+            pgrx::warning!("pg_ragent worker: {}: {e}", duty.name());
+        }
+    }
+    Some((slot, duties))
 }
 
 /// Why a worker ends.
@@ -149,7 +160,8 @@ fn serve(duties: &mut [Box<dyn Duty>], slot: u32) -> End {
         };
         let wait = wait.into_iter().chain((!has_others).then_some(FOR_A_SLOT)).min();
         // A lock may have been given up by code of a table's owner.
-        let state = xact::transaction(|| (statements::extension_exists(), Lock::worker(slot).keep()));
+        let look = || (statements::extension_exists(), Lock::worker(slot).keep());
+        let state = process::deferring_end(|| xact::transaction(look));
         match state {
             Ok((true, true)) => {}
             Ok((false, _)) => return End::ExtensionGone,

@@ -57,7 +57,9 @@ impl Roster {
                 _ if is_served(*oid) => Known::Served,
                 Known::Started(at) if now.saturating_duration_since(at) < TO_BEGIN => continue,
                 Known::Started(_) => Known::Without,
-                Known::Needs(_) | Known::Served => {
+                // Whoever ended it may be starting another.
+                Known::Served => Known::Needs(now + AFTER_REQUEST),
+                Known::Needs(_) => {
                     due.push(*oid);
                     Known::Needs(now)
                 }
@@ -112,9 +114,10 @@ mod tests {
         roster.see(&[1, 2, 3], &[], now + s(3600));
         assert_eq!(roster.due(|oid| oid == 2, now + s(3600)), [3]);
         // One whose worker is gone gets another.
-        assert_eq!(roster.due(|_| false, now + s(3600)), [2, 3]);
-        roster.see(&[1, 2], &[], now + s(3600));
-        assert_eq!(roster.due(|_| false, now + s(3600)), [2], "a database that is gone");
+        assert_eq!(roster.due(|_| false, now + s(3600)), [3], "not at once");
+        assert_eq!(roster.due(|_| false, now + s(3601)), [2, 3]);
+        roster.see(&[1, 2], &[], now + s(3601));
+        assert_eq!(roster.due(|_| false, now + s(3601)), [2], "a database that is gone");
     }
 
     #[test]
