@@ -93,6 +93,33 @@ COMMENT ON COLUMN rag_internal.capture_gap.collection IS 'rag_internal.collectio
 COMMENT ON COLUMN rag_internal.capture_gap.since IS 'When that was';
 COMMENT ON INDEX rag_internal.capture_gap_collection IS 'Gaps of a collection';
 
+-- What workers remember of it they learn anew after a restart. It stands here so that people see it, and end it by taking the
+-- row away: rag.retry_failures, rag.refresh and the event trigger rag_end_waiting do.
+CREATE TABLE rag_internal.waiting (
+    collection     integer NOT NULL DEFAULT 0,
+    server         text NOT NULL DEFAULT '',
+    role           oid NOT NULL DEFAULT 0,
+    since          timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    noted_at       timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    until          timestamptz NOT NULL,
+    times          integer NOT NULL DEFAULT 1,
+    error          text,
+    error_hint     text,
+    error_sqlstate text,
+    PRIMARY KEY (collection, server, role)
+);
+COMMENT ON TABLE rag_internal.waiting IS 'What workers leave alone for a while: a collection that cannot be worked on, a server that fails, or collections of an owner whose tables held the worker; rag.status shows it';
+COMMENT ON COLUMN rag_internal.waiting.collection IS 'rag_internal.collection.id; 0 where a server or an owner waits';
+COMMENT ON COLUMN rag_internal.waiting.server IS 'Name of the server; empty where it is no server';
+COMMENT ON COLUMN rag_internal.waiting.role IS 'OID of the role that the server is asked for, or of the owner whose collections wait; 0 where one collection waits';
+COMMENT ON COLUMN rag_internal.waiting.since IS 'When it began';
+COMMENT ON COLUMN rag_internal.waiting.noted_at IS 'When it failed last';
+COMMENT ON COLUMN rag_internal.waiting.until IS 'When it is tried again';
+COMMENT ON COLUMN rag_internal.waiting.times IS 'Failures, or waits of an owner, in a row';
+COMMENT ON COLUMN rag_internal.waiting.error IS 'Why a server is not asked; of collections, rag_internal.collection says it';
+COMMENT ON COLUMN rag_internal.waiting.error_hint IS 'What to do about it';
+COMMENT ON COLUMN rag_internal.waiting.error_sqlstate IS 'Its SQLSTATE';
+
 COMMENT ON SEQUENCE rag_internal.queue_id_seq IS 'Order of capture';
 COMMENT ON INDEX rag_internal.failure_key IS 'One failure for each row';
 
@@ -378,13 +405,13 @@ CREATE FUNCTION retry_failures(collection text DEFAULT NULL) RETURNS bigint
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'retry_failures_wrapper';
 COMMENT ON FUNCTION retry_failures(text) IS
-'Queues the rows of rag.failures again, of one collection or of all whose source the current role owns, and ends their pauses. Returns how many rows';
+'Queues the rows of rag.failures again, of one collection or of all whose source the current role owns, and ends their pauses and those of their servers. Returns how many rows';
 
 CREATE FUNCTION wait_until_current(collection text DEFAULT NULL, timeout interval DEFAULT '1 hour') RETURNS boolean
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'wait_until_current_wrapper';
 COMMENT ON FUNCTION wait_until_current(text, interval) IS
-'Waits until what was queued when it was called is embedded, of one collection or of all the role may read. False: the time was over before';
+'Waits until what was queued when it was called is embedded, of one collection or of all the role may read. False: the time was over before. A collection that cannot be used is an error where it was named, else a warning';
 
 CREATE FUNCTION rag_internal.has_text(value text) RETURNS boolean
     LANGUAGE c IMMUTABLE PARALLEL SAFE
@@ -405,3 +432,42 @@ CREATE FUNCTION rag_internal.wake_at_commit() RETURNS void
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'wake_at_commit_wrapper';
 COMMENT ON FUNCTION rag_internal.wake_at_commit() IS 'Wakes the workers of this database when the transaction commits';
+
+-- Whoever alters what may have kept workers waiting does not wait for them to try again.
+CREATE FUNCTION rag_internal.end_waiting() RETURNS event_trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF TG_EVENT <> 'ddl_command_end' THEN
+        RAISE EXCEPTION 'rag_internal.end_waiting() is not for the event %', TG_EVENT
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Drop this event trigger.';
+    END IF;
+    IF NOT EXISTS (SELECT FROM rag_internal.waiting) THEN
+        RETURN;
+    END IF;
+    IF TG_TAG IN ('ALTER TABLE', 'CREATE INDEX') THEN
+        DELETE FROM rag_internal.waiting w
+        USING pg_event_trigger_ddl_commands() d
+        LEFT JOIN pg_index i ON i.indexrelid = d.objid
+        JOIN rag_internal.generation g ON true
+        JOIN rag_internal.collection c ON c.id = g.collection
+        WHERE w.collection = c.id AND d.classid = 'pg_class'::regclass
+          AND coalesce(i.indrelid, d.objid) IN (c.source, g.chunk_table);
+    ELSIF TG_TAG <> 'GRANT'
+          OR EXISTS (SELECT FROM pg_event_trigger_ddl_commands() d WHERE d.object_type ILIKE 'FOREIGN SERVER') THEN
+        DELETE FROM rag_internal.waiting WHERE collection <> 0 OR server <> '' AND TG_TAG !~ '^DROP (INDEX|TRIGGER)$';
+    END IF;
+    IF FOUND THEN
+        PERFORM rag_internal.wake_at_commit();
+    END IF;
+EXCEPTION WHEN OTHERS THEN
+    -- It is tried again later all the same; nobody's command fails for this.
+    NULL;
+END $$;
+REVOKE EXECUTE ON FUNCTION rag_internal.end_waiting() FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.end_waiting() IS 'Event trigger: what may be mended by a command is tried again at once';
+CREATE EVENT TRIGGER rag_end_waiting ON ddl_command_end
+    WHEN TAG IN ('CREATE SERVER', 'ALTER SERVER', 'DROP SERVER', 'CREATE USER MAPPING', 'ALTER USER MAPPING', 'DROP USER MAPPING', 'GRANT',
+                 'ALTER TABLE', 'CREATE INDEX', 'DROP INDEX', 'DROP TRIGGER')
+    EXECUTE FUNCTION rag_internal.end_waiting();
+ALTER EVENT TRIGGER rag_end_waiting ENABLE ALWAYS;
+COMMENT ON EVENT TRIGGER rag_end_waiting IS 'pg_ragent: what may be mended by a command is tried again at once';

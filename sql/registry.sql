@@ -410,12 +410,12 @@ CREATE FUNCTION rag_internal.may_read(collection integer) RETURNS boolean
 COMMENT ON FUNCTION rag_internal.may_read(integer) IS
 'Whether the current role may SELECT the columns a collection uses: the schema of its source, and the table or each of them';
 
--- rag.status asks it for its reader, so everybody may call it; it tells owners only.
-CREATE FUNCTION rag_internal.problem(collection integer) RETURNS TABLE (error text, hint text)
+-- rag.status asks it for its reader, so everybody may call it.
+CREATE FUNCTION rag_internal.problem(collection integer) RETURNS TABLE (is_unusable boolean, error text, hint text)
     LANGUAGE c STABLE STRICT PARALLEL UNSAFE ROWS 1
     AS 'MODULE_PATHNAME', 'problem_wrapper';
 COMMENT ON FUNCTION rag_internal.problem(integer) IS
-'Why a collection cannot be used as its tables are now, and what to do about it; NULL where it can, and for roles that do not own its source';
+'Whether a collection cannot be used as its tables are now, for roles that may read its source or watch the server (pg_monitor); for the latter what to do about it, and for its owner also why';
 
 -- Statements over sources call these as whoever reads, and so everybody may.
 CREATE FUNCTION rag_internal.plain_text(value anyelement) RETURNS text

@@ -15,76 +15,126 @@ CREATE FUNCTION start_worker() RETURNS boolean
     AS 'MODULE_PATHNAME', 'start_worker_wrapper';
 REVOKE EXECUTE ON FUNCTION start_worker() FROM PUBLIC;
 COMMENT ON FUNCTION start_worker() IS
-'Starts the workers of this database when the transaction commits. False: they run already, or none may run here (standby, rag.worker off)';
+'Starts the workers of this database that are missing. False: they run already, none may run here (standby, rag.worker off), or max_worker_processes has no free slot, of which a warning tells';
 
-CREATE FUNCTION rag_internal.row_counts(collection integer) RETURNS TABLE (rows bigint, chunks bigint)
+CREATE FUNCTION rag_internal.row_counts(collection integer) RETURNS TABLE (rows bigint, chunks bigint, is_emptied boolean)
     LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'row_counts_wrapper';
 COMMENT ON FUNCTION rag_internal.row_counts(integer) IS
-'Rows of a collection''s source and its chunks, as far as the current role may read them: counted when the table is small, estimated when it is large; NULL when it is large and policies decide which rows the role sees, and where counting would run code of an owner whom the role does not trust';
+'Rows of a collection''s source and its chunks, as far as the current role may read them: counted when the table is small, estimated when it is large; NULL when it is large and policies decide which rows the role sees, and where counting would run code of an owner whom the role does not trust. There members of pg_monitor get estimates. is_emptied: there are rows with text and no chunks at all';
 
 CREATE VIEW status WITH (security_barrier) AS
-    SELECT c.name AS collection, c.source,
+    SELECT c.name AS collection, c.source, s.state,
            n.rows, n.chunks,
            -- What is queued and given up is counted for the whole source, rows that a policy hides included.
            CASE WHEN o.sees_all THEN q.pending END AS pending, CASE WHEN o.sees_all THEN f.failed END AS failed,
            CASE WHEN o.sees_all THEN q.lag END AS lag,
            -- Errors quote rows and providers: for the owner only.
-           CASE WHEN o.owns THEN coalesce(p.error, c.last_error, q.last_error, f.last_error) END AS last_error,
-           CASE WHEN o.owns THEN CASE
-               WHEN p.error IS NOT NULL THEN p.hint
-               WHEN c.last_error IS NOT NULL THEN c.last_error_hint
-               WHEN q.last_error IS NOT NULL THEN q.last_error_hint
-               ELSE f.last_error_hint
-           END END AS last_error_hint,
-           CASE WHEN o.owns THEN coalesce(c.last_error_at, f.last_error_at) END AS last_error_at,
+           CASE WHEN o.owns THEN e.error END AS last_error,
+           CASE WHEN o.owns THEN e.hint END AS last_error_hint,
+           CASE WHEN o.owns OR o.watches THEN e.sqlstate END AS last_error_sqlstate,
+           CASE WHEN o.owns OR o.watches THEN e.at END AS last_error_at,
+           CASE WHEN o.sees_all AND q.pending > 0 THEN s.next_attempt END AS next_attempt,
            w.pid AS worker_pid,
-           CASE WHEN w.pid IS NULL OR NOT w.enabled THEN 'not running' ELSE 'running' END AS worker,
+           CASE WHEN w.is_running THEN 'running' ELSE 'not running' END AS worker,
            k.capture,
            CASE
+               WHEN s.state = 'unusable' AND p.hint IS NOT NULL
+                   THEN p.hint
                WHEN NOT w.enabled
                    THEN 'Workers are off: set rag.worker = on in postgresql.conf and reload.'
-               WHEN w.pid IS NULL AND pg_catalog.pg_is_in_recovery()
+               WHEN NOT w.is_running AND pg_catalog.pg_is_in_recovery()
                    THEN 'This is a standby; the primary''s worker does the work.'
-               WHEN w.pid IS NULL
-                   THEN 'The next write to a source starts it, or a superuser''s SELECT rag.start_worker(). To have it start with the server, add pg_ragent to shared_preload_libraries; it needs a free slot of max_worker_processes.'
-               WHEN k.capture <> 'on'
+               WHEN NOT w.is_running
+                   THEN 'The next write to a source starts it, or a superuser''s SELECT rag.start_worker(). To have it start by itself, add pg_ragent to shared_preload_libraries. It needs a free slot of max_worker_processes.'
+               WHEN s.state = 'capture off'
                    THEN pg_catalog.format('Changes of the source are not noted, see capture. SELECT rag.refresh(%L) makes its triggers as they should be and compares everything.', c.name)
-               WHEN o.sees_all AND f.failed > 0
+               WHEN NOT (o.owns OR o.watches)
+                   THEN NULL
+               WHEN s.state = 'provider'
+                   THEN pg_catalog.format('Server %I fails since %s and is asked again at next_attempt. Once it is mended, SELECT rag.retry_failures() ends the pause; so do ALTER SERVER and ALTER USER MAPPING.',
+                                          ws.server, pg_catalog.to_char(ws.since, 'YYYY-MM-DD HH24:MI:SS TZ'))
+               WHEN s.state = 'paused'
+                   THEN 'Its tables held the worker for too long. Its owner sees the reason in last_error; SELECT rag.retry_failures() ends the pause.'
+               WHEN s.state = 'blocked'
+                   THEN 'The worker cannot go on with it and tries again at next_attempt. Its owner sees the reason in last_error; SELECT rag.retry_failures() has it tried at once.'
+               WHEN s.state = 'empty'
+                   THEN pg_catalog.format('Its chunk table has lost its rows: SELECT rag.refresh(%L) has them embedded again.', c.name)
+               WHEN s.state = 'failures'
                    THEN 'See rag.failures; SELECT rag.retry_failures() queues these rows again.'
            END AS hint
     FROM rag_internal.collection c
-    JOIN pg_catalog.pg_class r ON r.oid = c.source
-    CROSS JOIN (SELECT (rag_internal.worker_pids())[1], coalesce(pg_catalog.current_setting('rag.worker', true)::pg_catalog.bool, true)) AS w (pid, enabled)
+    JOIN rag_internal.generation g ON g.collection = c.id AND g.state = 'serving'
+    LEFT JOIN pg_catalog.pg_class r ON r.oid = c.source
+    CROSS JOIN (
+        SELECT a.pid, a.enabled, a.pid IS NOT NULL AND a.enabled
+        FROM (SELECT (rag_internal.worker_pids())[1], coalesce(pg_catalog.current_setting('rag.worker', true)::pg_catalog.bool, true)) AS a (pid, enabled))
+        AS w (pid, enabled, is_running)
     CROSS JOIN LATERAL (
-        SELECT pg_catalog.pg_has_role(r.relowner, 'USAGE'),
-               pg_catalog.pg_has_role(r.relowner, 'USAGE') OR NOT pg_catalog.row_security_active(r.oid)) AS o (owns, sees_all)
+        SELECT coalesce(pg_catalog.pg_has_role(r.relowner, 'USAGE'), false), pg_catalog.pg_has_role('pg_monitor', 'USAGE')) AS u (owns, watches)
+    CROSS JOIN LATERAL (
+        SELECT u.owns, u.watches, u.owns OR u.watches OR NOT pg_catalog.row_security_active(r.oid)) AS o (owns, watches, sees_all)
     CROSS JOIN LATERAL rag_internal.row_counts(c.id) AS n
     CROSS JOIN LATERAL rag_internal.problem(c.id) AS p
     CROSS JOIN LATERAL (SELECT rag_internal.capture_state(c.id)) AS k (capture)
     CROSS JOIN LATERAL (
         SELECT coalesce(pg_catalog.sum(q.rows), 0)::pg_catalog.int8,
-               pg_catalog.clock_timestamp() - pg_catalog.min(q.queued_at),
+               pg_catalog.clock_timestamp() - pg_catalog.min(q.queued_at), pg_catalog.min(q.retry_at),
                (pg_catalog.array_agg(q.error ORDER BY q.id DESC) FILTER (WHERE q.error IS NOT NULL))[1],
-               (pg_catalog.array_agg(q.error_hint ORDER BY q.id DESC) FILTER (WHERE q.error IS NOT NULL))[1]
-        FROM rag_internal.queue q WHERE q.collection = c.id) AS q (pending, lag, last_error, last_error_hint)
+               (pg_catalog.array_agg(q.error_hint ORDER BY q.id DESC) FILTER (WHERE q.error IS NOT NULL))[1],
+               (pg_catalog.array_agg(q.error_sqlstate ORDER BY q.id DESC) FILTER (WHERE q.error IS NOT NULL))[1]
+        FROM rag_internal.queue q WHERE q.collection = c.id) AS q (pending, lag, retry_at, last_error, last_error_hint, last_error_sqlstate)
     CROSS JOIN LATERAL (
         SELECT pg_catalog.count(*), (pg_catalog.array_agg(f.error ORDER BY f.failed_at DESC))[1],
-               (pg_catalog.array_agg(f.error_hint ORDER BY f.failed_at DESC))[1], pg_catalog.max(f.failed_at)
-        FROM rag_internal.failure f WHERE f.collection = c.id) AS f (failed, last_error, last_error_hint, last_error_at)
-    WHERE rag_internal.may_read(c.id);
+               (pg_catalog.array_agg(f.error_hint ORDER BY f.failed_at DESC))[1],
+               (pg_catalog.array_agg(f.error_sqlstate ORDER BY f.failed_at DESC))[1], pg_catalog.max(f.failed_at)
+        FROM rag_internal.failure f WHERE f.collection = c.id) AS f (failed, last_error, last_error_hint, last_error_sqlstate, last_error_at)
+    LEFT JOIN rag_internal.pause b ON b.collection = c.id AND b.until > pg_catalog.clock_timestamp()
+    LEFT JOIN rag_internal.waiting wc ON wc.collection = c.id AND wc.server = '' AND wc.role = 0
+    LEFT JOIN rag_internal.waiting wo ON wo.collection = 0 AND wo.server = '' AND wo.role = r.relowner
+    -- A server that nobody waits for is no matter, although it failed.
+    LEFT JOIN LATERAL (
+        SELECT x.* FROM rag_internal.waiting x
+        WHERE x.collection = 0 AND x.server <> '' AND x.role = r.relowner AND q.pending > 0
+          AND pg_catalog.starts_with(g.model, x.server || '/')) AS ws ON true
+    CROSS JOIN LATERAL (
+        SELECT CASE
+               WHEN p.is_unusable THEN 'unusable'
+               WHEN k.capture <> 'on' THEN 'capture off'
+               WHEN b.collection IS NOT NULL THEN 'paused'
+               WHEN ws.server IS NOT NULL THEN 'provider'
+               WHEN c.last_error IS NOT NULL THEN 'blocked'
+               WHEN o.sees_all AND q.pending > 0 AND NOT w.is_running AND NOT pg_catalog.pg_is_in_recovery() THEN 'no worker'
+               WHEN n.is_emptied AND q.pending = 0 THEN 'empty'
+               WHEN o.sees_all AND f.failed > 0 THEN 'failures'
+               ELSE 'ok' END,
+               coalesce(b.until, greatest(ws.until, wc.until, wo.until), q.retry_at)) AS s (state, next_attempt)
+    CROSS JOIN LATERAL (
+        SELECT x.error, x.hint, x.sqlstate, x.at
+        FROM (VALUES (1, p.error, p.hint, CASE WHEN p.is_unusable THEN '55000' END, c.last_error_at),
+                     (2, ws.error, ws.error_hint, ws.error_sqlstate, ws.noted_at),
+                     (3, c.last_error, c.last_error_hint, c.last_error_sqlstate, c.last_error_at),
+                     (4, q.last_error, q.last_error_hint, q.last_error_sqlstate, NULL),
+                     (5, f.last_error, f.last_error_hint, f.last_error_sqlstate, f.last_error_at),
+                     (6, NULL, NULL, NULL, NULL)) AS x (place, error, hint, sqlstate, at)
+        WHERE x.error IS NOT NULL OR x.sqlstate IS NOT NULL OR x.place = 6
+        ORDER BY x.place LIMIT 1) AS e (error, hint, sqlstate, at)
+    WHERE rag_internal.may_read(c.id) OR o.watches;
 GRANT SELECT ON status TO PUBLIC;
-COMMENT ON VIEW status IS 'How current each collection is, and whether the worker runs; of collections whose source the current role may read';
+COMMENT ON VIEW status IS 'How current each collection is, and whether the worker runs; of collections whose source the current role may read, and for members of pg_monitor of all, without texts';
 COMMENT ON COLUMN status.collection IS 'Name of the collection';
 COMMENT ON COLUMN status.source IS 'Its source table';
-COMMENT ON COLUMN status.rows IS 'Rows of the source that the role sees: counted, or estimated where the table is large; NULL where it is large and policies decide which rows the role sees, and where counting would run code of an owner whom the role does not trust';
+COMMENT ON COLUMN status.state IS 'ok, or what is wrong: unusable (its tables are not as it needs them), capture off (changes are not noted), paused (code of its owner held the worker), provider (its model''s server fails), blocked (the worker cannot go on with it), no worker (rows wait and none runs), empty (the chunk table has lost its rows), failures (rows were given up). Everything but ok is worth an alert';
+COMMENT ON COLUMN status.rows IS 'Rows of the source that the role sees: counted, or estimated where the table is large; NULL where it is large and policies decide which rows the role sees, and where counting would run code of an owner whom the role does not trust. There members of pg_monitor get estimates';
 COMMENT ON COLUMN status.chunks IS 'Chunks of these rows that are embedded; counted, estimated or NULL as rows are';
-COMMENT ON COLUMN status.pending IS 'Changed rows that are queued and not processed yet; a comparison of everything counts as one. For roles that see all rows of the source, as are failed and lag; NULL where policies decide which rows the role sees';
+COMMENT ON COLUMN status.pending IS 'Changed rows that are queued and not processed yet; a comparison of everything counts as one. For roles that see all rows of the source and for members of pg_monitor, as are failed and lag; NULL where policies decide which rows the role sees';
 COMMENT ON COLUMN status.failed IS 'Rows given up, see rag.failures; NULL where policies decide which rows the role sees';
 COMMENT ON COLUMN status.lag IS 'Age of the oldest queue entry; NULL when nothing is pending, or where policies decide which rows the role sees';
 COMMENT ON COLUMN status.last_error IS 'What last went wrong and is not resolved; for roles that own the source';
 COMMENT ON COLUMN status.last_error_hint IS 'What to do about it, where the error says so';
+COMMENT ON COLUMN status.last_error_sqlstate IS 'Its SQLSTATE; also for members of pg_monitor';
 COMMENT ON COLUMN status.last_error_at IS 'When that was, where it is known';
+COMMENT ON COLUMN status.next_attempt IS 'When something that is pending and had to wait is tried again; NULL where nothing waits';
 COMMENT ON COLUMN status.worker_pid IS 'Process number of the worker, of several that of the first place';
 COMMENT ON COLUMN status.worker IS 'running or not running';
 COMMENT ON COLUMN status.capture IS 'on, or what is wrong with the triggers that note changes, and since when, where that is known';

@@ -112,7 +112,7 @@ pub fn register() {
     GucRegistry::define_bool_guc(
         c"rag.worker",
         c"Whether background workers keep collections current.",
-        c"Off, writes are still captured and embedded when it is on again. Takes effect on reload.",
+        c"Off, they end; writes are still captured, and embedded when it is on again. Takes effect on reload.",
         &WORKER,
         GucContext::Sighup,
         GucFlags::default(),

@@ -104,7 +104,10 @@ fn altered_tables() -> Result<
 #[allow(clippy::type_complexity)]
 fn row_counts(
     collection: i32,
-) -> Result<TableIterator<'static, (name!(rows, Option<i64>), name!(chunks, Option<i64>))>, ErrorReport> {
-    let counts = registry::by_id(collection).map_or((None, None), |c| row_counts::row_counts(&c));
-    Ok(TableIterator::once(counts))
+) -> Result<
+    TableIterator<'static, (name!(rows, Option<i64>), name!(chunks, Option<i64>), name!(is_emptied, Option<bool>))>,
+    ErrorReport,
+> {
+    let counts = registry::by_id(collection).map(|c| row_counts::row_counts(&c)).unwrap_or_default();
+    Ok(TableIterator::once((counts.rows, counts.chunks, counts.is_emptied)))
 }

@@ -3,7 +3,7 @@
 //! `rag_internal.restore_capture`, `rag_internal.has_text`.
 
 use super::statements::trigger::{self, Repair};
-use super::statements::{failure, pause};
+use super::statements::{failure, pause, waiting};
 use super::verify as verifying;
 use super::{wait, wake};
 use crate::error::{Error, required};
@@ -80,9 +80,9 @@ fn retry_failures(collection: Option<String>) -> Result<i64, ErrorReport> {
         }
         None => registry::all().iter().filter(|c| registry::must_own(c).is_ok()).map(|c| c.id).collect(),
     };
-    if pause::end(&ids, role::is_superuser()) > 0 {
-        wake::at_commit();
-    }
+    pause::end(&ids, role::is_superuser());
+    waiting::end_of(&ids, role::is_superuser());
+    wake::at_commit();
     Ok(failure::queue_again(&ids))
 }
 

@@ -5,17 +5,18 @@
 
 use super::job::{self, Job, JobRow, Progress, Reading};
 use super::statements::claim::{self, Claim};
-use super::statements::{chunks, death, failure, pause, queue};
+use super::statements::{chunks, death, failure, pause, queue, waiting};
 use crate::duty::Duty;
 use crate::error::{Error, Result, excerpt};
 use crate::guc;
 use crate::pg::http::{HttpError, InFlight, Response};
 use crate::pg::xact::Undone;
-use crate::pg::{interrupt, presence, worker, xact};
+use crate::pg::{interrupt, presence, role, worker, xact};
 use crate::provider::{self, Failure, remote};
 use crate::registry;
-use pgrx::PgSqlErrorCode;
-use ragent_core::ingest::schedule::{Account, Order, Outlook, RENEW_EVERY, Schedule};
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::{PgLogLevel, PgSqlErrorCode, pg_sys};
+use ragent_core::ingest::schedule::{Account, Order, Outlook, RENEW_EVERY, Schedule, Waiting};
 use ragent_core::ingest::verdict::{Failed, Fault, Verdict, judge};
 use ragent_core::provider::{FailureKind, backoff, halves};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -50,6 +51,8 @@ pub struct Ingest {
     in_flight: InFlight,
     next_number: usize,
     outlook: Outlook,
+    /// What is known to be written of what waits, by this worker or another.
+    written: HashSet<Waiting>,
     /// When the claims of the jobs under way were last renewed.
     renewed: Option<Instant>,
 }
@@ -84,11 +87,35 @@ impl Duty for Ingest {
     }
 
     fn start(&mut self) -> Result<bool> {
+        let started = self.start_due();
+        self.write_waits();
+        started
+    }
+
+    fn wait(&self) -> Option<Duration> {
+        let now = Instant::now();
+        let renewal = self.renewed.filter(|_| !self.jobs.is_empty());
+        let renewal = renewal.map(|at| (at + RENEW_EVERY).saturating_duration_since(now));
+        self.schedule.wait(self.outlook, now).into_iter().chain(renewal).min()
+    }
+
+    fn end(&mut self) {
+        if let Err(e) = xact::transaction(claim::release_own) {
+            pgrx::warning!("pg_ragent worker: {e}");
+        }
+    }
+}
+
+impl Ingest {
+    /// As [`Duty::start`].
+    fn start_due(&mut self) -> Result<bool> {
         self.renew_claims();
         let mut did = self.send_waiting();
-        let look = xact::transaction(queue::look)?;
+        let look = worker::deferring_end(|| xact::transaction(queue::look))?;
         self.outlook =
             Outlook { retry: look.retry, left: !look.is_empty, prepared: worker::may_have_prepared_transactions() };
+        self.schedule.end_but(&look.waiting);
+        self.written = look.waiting;
         let begin = Instant::now();
         for (collection, owner) in &look.ready {
             self.schedule.belongs(*collection, *owner);
@@ -107,21 +134,64 @@ impl Duty for Ingest {
         Ok(did)
     }
 
-    fn wait(&self) -> Option<Duration> {
-        let now = Instant::now();
-        let renewal = self.renewed.filter(|_| !self.jobs.is_empty());
-        let renewal = renewal.map(|at| (at + RENEW_EVERY).saturating_duration_since(now));
-        self.schedule.wait(self.outlook, now).into_iter().chain(renewal).min()
+    /// Writes down what waits from now on, so that `rag.status` shows it and others can end it.
+    fn write_waits(&mut self) {
+        for (what, length, times) in self.schedule.unwritten(Instant::now()) {
+            self.write(what, length, times, None);
+        }
     }
 
-    fn end(&mut self) {
-        if let Err(e) = xact::transaction(claim::release_own) {
+    fn write(&mut self, what: Waiting, length: Duration, times: u32, e: Option<&Error>) {
+        match xact::transaction(|| waiting::note(&what, length, times, e)) {
+            Ok(()) => {
+                self.schedule.written(&what);
+                self.written.insert(what);
+            }
+            Err(e) => pgrx::warning!("pg_ragent worker: {e}"),
+        }
+    }
+
+    /// It waits no more: what is written of it goes.
+    fn goes_on(&mut self, what: &Waiting) {
+        if self.written.remove(what)
+            && let Err(e) = xact::transaction(|| waiting::end(what))
+        {
             pgrx::warning!("pg_ragent worker: {e}");
         }
     }
-}
 
-impl Ingest {
+    /// Something of a collection was stored.
+    fn stored(&mut self, collection: i32) {
+        self.schedule.stored(collection);
+        self.goes_on(&Waiting::Collection(collection));
+    }
+
+    /// A server gave vectors.
+    fn answered(&mut self, account: &Account) {
+        if let Some(lasted) = self.schedule.answered(account, Instant::now()) {
+            pgrx::warning!("{} answers again after {:.0} s", named(account), lasted.as_secs_f64());
+        }
+        self.goes_on(&Waiting::Server(account.clone()));
+    }
+
+    /// A server failed and is left alone for a while.
+    fn pause(&mut self, account: &Account, trouble: &Trouble) {
+        let Trouble { fault, retry_after, error } = trouble;
+        let is_busy = *fault == Fault::Provider(FailureKind::RateLimited);
+        let pause = self.schedule.pause(account, *retry_after, is_busy, worker::own_pid() as u64, Instant::now());
+        if pause.begins_outage {
+            let message =
+                format!("{} fails: {error}; it is asked again in {:.1} s", named(account), pause.length.as_secs_f64());
+            let hint =
+                format!("{} ALTER SERVER, ALTER USER MAPPING and rag.retry_failures() end the pause.", error.hint);
+            let report = ErrorReport::new(error.code, message, "pg_ragent").set_hint(hint.trim_start().to_owned());
+            report.report(PgLogLevel::WARNING);
+        }
+        if pause.is_new {
+            self.write(Waiting::Server(account.clone()), pause.length, 1, Some(error));
+        }
+    }
+
     fn renew_claims(&mut self) {
         if self.jobs.is_empty() {
             self.renewed = None;
@@ -296,7 +366,7 @@ impl Ingest {
         self.charge(collection, cost, is_locked(&compared));
         let e = match compared {
             Ok(Ok(())) => {
-                self.schedule.stored(collection);
+                self.stored(collection);
                 return true;
             }
             Ok(Err(e)) => e,
@@ -466,7 +536,10 @@ impl Ingest {
             job.receive(range.clone(), v).map_err(|error| Failure::of_error(FailureKind::Protocol, error))
         });
         match received {
-            Ok(()) => self.schedule.answered(&job.account()),
+            Ok(()) => {
+                let account = job.account();
+                self.answered(&account);
+            }
             Err(failure) if failure.is_about_the_request() => match halves(&range) {
                 // One of the texts, or that they are so many: it shows when fewer are sent.
                 Some([first, second]) => {
@@ -541,7 +614,7 @@ impl Ingest {
             }
             Ok(progress @ (Progress::Done | Progress::Lost)) => {
                 let Some(job) = self.take(number) else { return };
-                self.schedule.stored(collection);
+                self.stored(collection);
                 let account = job.account();
                 let (_, refused) = job.into_rows();
                 if progress == Progress::Done {
@@ -615,22 +688,23 @@ impl Ingest {
 
     /// A job of claimed rows failed: does what the verdict is.
     fn failed(&mut self, collection: i32, account: Option<&Account>, rows: &[JobRow], trouble: &Trouble) {
-        let Trouble { fault, retry_after, error } = trouble;
+        let Trouble { fault, error, .. } = trouble;
         let is_garbage = *fault == Fault::Provider(FailureKind::Protocol) && rows.len() == 1;
         let garbage = account.filter(|_| is_garbage).map_or(0, |a| self.schedule.sent_garbage(a));
         let attempts = rows.first().map_or(0, |row| row.attempts);
         let verdict = judge(&Failed { fault: *fault, rows: rows.len(), attempts, garbage });
         let pauses =
             matches!(verdict, Verdict::Pause | Verdict::Postpone { pause: true } | Verdict::GiveUp { pause: true });
-        let pause = account
-            .filter(|_| pauses)
-            .map(|a| self.schedule.pause(a, *retry_after, worker::own_pid() as u64, Instant::now()));
+        if let Some(account) = account.filter(|_| pauses) {
+            self.pause(account, trouble);
+        }
         match (verdict, rows) {
             (Verdict::Split, _) => {
                 self.schedule.split(collection, rows.len());
                 self.release(collection, rows);
             }
-            (Verdict::Pause, _) => self.postpone(collection, &job::ids(rows), pause.unwrap_or_default(), error),
+            // Nothing is to be said of these rows: what they wait for is written of their server.
+            (Verdict::Pause, _) => self.release(collection, rows),
             (Verdict::Postpone { .. }, [row, ..]) => {
                 log_row(collection, row, error);
                 let seed = row.ids.first().copied().unwrap_or(0) as u64;
@@ -761,6 +835,12 @@ impl Trouble {
     fn of_sql(error: Error) -> Self {
         Self::new(if xact::is_about_data(&error) { Fault::Data } else { Fault::State }, error)
     }
+}
+
+/// A server and whom it is asked for, as people know them.
+fn named(account: &Account) -> String {
+    let role = xact::transaction(|| role::name(pg_sys::Oid::from_u32(account.role)));
+    format!("server \"{}\", asked for {},", account.server, role.unwrap_or_else(|_| account.role.to_string()))
 }
 
 fn log_row(collection: i32, row: &JobRow, e: &Error) {

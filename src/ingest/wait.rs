@@ -13,12 +13,15 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(20);
 /// How long a worker that was asked for may take to appear.
 const WORKER_PATIENCE: Duration = Duration::from_secs(10);
+/// How often it is made sure that there is anything to wait for.
+const CHECK: Duration = Duration::from_secs(1);
 /// How often progress is told.
 const TELL: Duration = Duration::from_secs(5);
 
 /// Waits until the entries queued by now are processed. False: `timeout` was over before.
 ///
-/// Errors: 25001 the snapshot is fixed or the transaction itself queued entries, 55000 no worker runs.
+/// Errors: 25001 the snapshot is fixed or the transaction itself queued entries, 55000 no worker runs, or the collection that was
+/// named cannot be used.
 pub fn until_current(collection: Option<&str>, timeout: Duration) -> Result<bool> {
     if xact::has_fixed_snapshot() {
         return Err(Error::new(
@@ -30,7 +33,7 @@ pub fn until_current(collection: Option<&str>, timeout: Duration) -> Result<bool
     let collections: Vec<Rc<Collection>> = match collection {
         Some(name) => {
             let c = registry::readable(name)?;
-            c.check_owner()?;
+            c.check()?;
             vec![c]
         }
         // Nobody waits for what somebody else has to do, unless it was named.
@@ -41,7 +44,7 @@ pub fn until_current(collection: Option<&str>, timeout: Duration) -> Result<bool
             unnamed.trusted.into_iter().map(|(_, c)| c).chain(others).filter(|c| is_served(c)).collect()
         }
     };
-    let ids: Vec<i32> = collections.iter().map(|c| c.id).collect();
+    let mut ids: Vec<i32> = collections.iter().map(|c| c.id).collect();
     // Numbers count rows that policies hide, so they are told of collections only whose rows the role sees all.
     let counted: Vec<i32> = collections.iter().filter(|c| registry::sees_all_rows(c)).map(|c| c.id).collect();
     let (mut up_to, mut comparing) = spi::with_latest_snapshot(|| queue::last_id(&ids));
@@ -51,6 +54,7 @@ pub fn until_current(collection: Option<&str>, timeout: Duration) -> Result<bool
     let mut told = begin;
     let mut without_worker: Option<Instant> = None;
     let mut has_looked_again = false;
+    let mut checked = begin;
     loop {
         let (left, own) = spi::with_latest_snapshot(|| queue::left(&ids, up_to));
         if !left && comparing {
@@ -77,6 +81,19 @@ pub fn until_current(collection: Option<&str>, timeout: Duration) -> Result<bool
                 "The worker sees them after COMMIT; call rag.wait_until_current then.",
             ));
         }
+        if checked.elapsed() >= CHECK {
+            checked = Instant::now();
+            for c in ids.clone().into_iter().filter_map(registry::by_id) {
+                match c.check() {
+                    Err(e) if collection.is_some() => return Err(e),
+                    Err(e) => {
+                        registry::warn(&c.name, &e);
+                        ids.retain(|id| *id != c.id);
+                    }
+                    Ok(()) => {}
+                }
+            }
+        }
         if begin.elapsed() >= timeout {
             return Ok(false);
         }
@@ -89,6 +106,7 @@ pub fn until_current(collection: Option<&str>, timeout: Duration) -> Result<bool
         } else {
             without_worker = Some(Instant::now());
             if !wake::may_start() || !worker::start_for_this_database() {
+                crate::pg::launcher_call::ask();
                 return Err(no_worker());
             }
         }
@@ -108,9 +126,9 @@ pub fn until_current(collection: Option<&str>, timeout: Duration) -> Result<bool
     }
 }
 
-/// Whether the worker works on a collection at all: not where it waits for rag.refresh.
+/// Whether the worker works on a collection at all: not where its tables are not as it needs them.
 fn is_served(c: &Collection) -> bool {
-    c.check_owner().inspect_err(|e| registry::warn(&c.name, e)).is_ok()
+    c.check().inspect_err(|e| registry::warn(&c.name, e)).is_ok()
 }
 
 fn no_worker() -> Error {

@@ -39,6 +39,8 @@ unsafe extern "C-unwind" fn process_utility(
             && let Some(make_way) = MAKE_WAY.get()
         {
             make_way(&database);
+            // There may be a new one, and the others may have their workers back.
+            super::wake::launcher_at_commit();
         }
         match PREVIOUS.get().copied().flatten() {
             Some(previous) => {

@@ -8,6 +8,7 @@ use super::io_thread::IoThread;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::mem::ManuallyDrop;
+use std::os::fd::RawFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -134,15 +135,24 @@ impl InFlight {
 
 /// Waits until something may have happened: a request of this process finished, the latch was set, `timeout` is over.
 pub fn wait_for_event(timeout: Option<Duration>) -> Woken {
+    waiting(interrupt::wait, timeout)
+}
+
+/// As [`wait_for_event`], for a process that ends by itself when it is asked to ([`interrupt::rest`]).
+pub fn rest(timeout: Option<Duration>) -> Woken {
+    waiting(interrupt::rest, timeout)
+}
+
+fn waiting(wait: impl FnOnce(Option<RawFd>, Option<Duration>) -> Woken, timeout: Option<Duration>) -> Woken {
     match IoThread::running() {
         Some(io) => {
-            let woken = interrupt::wait(Some(io.bell().fd()), timeout);
+            let woken = wait(Some(io.bell().fd()), timeout);
             if woken == Woken::Readable {
                 io.bell().silence();
             }
             woken
         }
-        None => interrupt::wait(None, timeout),
+        None => wait(None, timeout),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Waiting the way a backend must: on its latch, leaving at once when somebody wants it to.
 
+use super::worker;
 use pgrx::pg_sys;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -27,6 +28,25 @@ const WAIT_EVENT: u32 = 0x0700_0000;
 /// of the postmaster ends the process.
 pub fn wait(fd: Option<RawFd>, timeout: Option<Duration>) -> Woken {
     check();
+    let woken = wait_latch(fd, timeout);
+    check();
+    woken
+}
+
+/// As [`wait`], for a process that ends by itself when it is asked to: that is not an error here.
+pub fn rest(fd: Option<RawFd>, timeout: Option<Duration>) -> Woken {
+    if worker::is_asked_to_end() {
+        return Woken::Latch;
+    }
+    check();
+    let woken = wait_latch(fd, timeout);
+    if !worker::is_asked_to_end() {
+        check();
+    }
+    woken
+}
+
+fn wait_latch(fd: Option<RawFd>, timeout: Option<Duration>) -> Woken {
     let mut events = pg_sys::WL_LATCH_SET | pg_sys::WL_EXIT_ON_PM_DEATH;
     // -1: no timeout. Rounded up, so that a wait for "0.4 ms" does not spin.
     let milliseconds = match timeout {
@@ -50,7 +70,6 @@ pub fn wait(fd: Option<RawFd>, timeout: Option<Duration>) -> Woken {
         pg_sys::ResetLatch(pg_sys::MyLatch);
         woken
     } as u32;
-    check();
     if woken & pg_sys::WL_SOCKET_READABLE != 0 {
         Woken::Readable
     } else if woken & pg_sys::WL_LATCH_SET != 0 {

@@ -52,9 +52,13 @@ impl Lock {
     }
 
     fn tag(self) -> pg_sys::LOCKTAG {
+        // SAFETY: reads a static.
+        self.tag_in(unsafe { pg_sys::MyDatabaseId }.to_u32())
+    }
+
+    fn tag_in(self, database: u32) -> pg_sys::LOCKTAG {
         pg_sys::LOCKTAG {
-            // SAFETY: reads a static.
-            locktag_field1: unsafe { pg_sys::MyDatabaseId }.to_u32(),
+            locktag_field1: database,
             locktag_field2: CLASS,
             locktag_field3: self.number,
             locktag_field4: self.kind,
@@ -65,17 +69,12 @@ impl Lock {
 
     /// Whether another process holds it.
     pub fn is_taken(self) -> bool {
-        let (tag, mode) = (self.tag(), pg_sys::ShareLock as i32);
-        // SAFETY: inside a transaction; a lock that was granted is released at once.
-        unsafe {
-            match pg_sys::LockAcquire(&tag, mode, false, true) {
-                pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL => true,
-                _ => {
-                    pg_sys::LockRelease(&tag, mode, false);
-                    false
-                }
-            }
-        }
+        !is_free(&self.tag(), pg_sys::ShareLock)
+    }
+
+    /// Whether a process holds the lock of that name of another database.
+    pub fn is_taken_in(self, database: u32) -> bool {
+        !is_free(&self.tag_in(database), pg_sys::ShareLock)
     }
 
     /// Takes it for the life of this process, if nobody else holds it; whether this process holds it now.
@@ -106,5 +105,41 @@ impl Lock {
         let tag = self.tag();
         // SAFETY: inside a transaction, whose end releases it.
         unsafe { pg_sys::LockAcquire(&tag, pg_sys::ExclusiveLock as i32, false, false) };
+    }
+}
+
+/// What is done to a database right now, which its workers would be in the way of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DatabaseIs {
+    /// It is renamed, moved or dropped, or read as a template.
+    Used,
+    /// It is renamed, moved or dropped.
+    Altered,
+}
+
+/// Whether something is done to a database, as its lock tells. Runs in a transaction.
+pub fn database_is(what: DatabaseIs, database: u32) -> bool {
+    let tag = pg_sys::LOCKTAG {
+        locktag_field1: 0,
+        locktag_field2: pg_sys::DatabaseRelationId.to_u32(),
+        locktag_field3: database,
+        locktag_field4: 0,
+        locktag_type: pg_sys::LockTagType::LOCKTAG_OBJECT as u8,
+        locktag_lockmethodid: pg_sys::DEFAULT_LOCKMETHOD as u8,
+    };
+    !is_free(&tag, if what == DatabaseIs::Used { pg_sys::RowExclusiveLock } else { pg_sys::AccessShareLock })
+}
+
+/// Whether a lock could be had in a mode. Runs in a transaction.
+fn is_free(tag: &pg_sys::LOCKTAG, mode: u32) -> bool {
+    // SAFETY: a lock that was granted is released at once.
+    unsafe {
+        match pg_sys::LockAcquire(tag, mode as i32, false, true) {
+            pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL => false,
+            _ => {
+                pg_sys::LockRelease(tag, mode as i32, false);
+                true
+            }
+        }
     }
 }

@@ -11,6 +11,7 @@ pub mod interrupt;
 pub mod invalidation;
 pub mod io_thread;
 pub mod jsonb;
+pub mod launcher_call;
 pub mod lock;
 pub mod presence;
 pub mod quiet_ddl;

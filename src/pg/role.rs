@@ -50,6 +50,14 @@ pub fn is_member_of(role: pg_sys::Oid) -> bool {
     if is_superuser() { unsafe { pg_sys::is_member_of_role_nosuper(current(), role) } } else { has_privileges_of(role) }
 }
 
+/// PostgreSQL's predefined role `pg_monitor`.
+const PG_MONITOR: pg_sys::Oid = pg_sys::Oid::from_u32(3373);
+
+/// Whether the current role is one that watches the server (`pg_monitor`), as which superusers do not count.
+pub fn watches_server() -> bool {
+    is_member_of(PG_MONITOR)
+}
+
 /// Whether a role is a superuser.
 pub fn is_superuser_role(role: pg_sys::Oid) -> bool {
     // SAFETY: a catalog look-up inside a transaction, which answers for a role that is not there.

@@ -1,12 +1,13 @@
 //! Finding the workers of this database, and waking them, at once or when the transaction commits.
 
-use super::worker;
+use super::{launcher_call, worker};
 use pgrx::{pg_guard, pg_sys};
 use std::cell::Cell;
 
 thread_local! {
     static REGISTERED: Cell<bool> = const { Cell::new(false) };
     static AT_COMMIT: Cell<Option<AtCommit>> = const { Cell::new(None) };
+    static LAUNCHER_AT_COMMIT: Cell<bool> = const { Cell::new(false) };
 }
 
 #[derive(Clone, Copy)]
@@ -22,11 +23,21 @@ pub fn is_due() -> bool {
 
 /// Wakes the workers once the current transaction has committed, and starts `start` more then.
 pub fn at_commit(start: u32) {
+    register();
+    AT_COMMIT.set(Some(AtCommit { start }));
+}
+
+/// Wakes the launcher once the current transaction has committed.
+pub fn launcher_at_commit() {
+    register();
+    LAUNCHER_AT_COMMIT.set(true);
+}
+
+fn register() {
     if !REGISTERED.replace(true) {
         // SAFETY: once a process; the callback lives as long as the library, which is never unloaded.
         unsafe { pg_sys::RegisterXactCallback(Some(at_end_of_transaction), std::ptr::null_mut()) };
     }
-    AT_COMMIT.set(Some(AtCommit { start }));
 }
 
 /// # Safety
@@ -35,15 +46,22 @@ pub fn at_commit(start: u32) {
 unsafe extern "C-unwind" fn at_end_of_transaction(event: pg_sys::XactEvent::Type, _argument: *mut std::ffi::c_void) {
     match event {
         pg_sys::XactEvent::XACT_EVENT_COMMIT => {
+            if LAUNCHER_AT_COMMIT.take() {
+                launcher();
+            }
             let Some(due) = AT_COMMIT.take() else { return };
             now();
-            for _ in 0..due.start {
-                worker::start_for_this_database();
+            if !(0..due.start).all(|_| worker::start_for_this_database()) {
+                launcher_call::ask();
+                worker::warn_of_no_slot();
             }
         }
         // What a transaction leaves to COMMIT PREPARED comes then, perhaps in another session: the workers look for such
         // rows by themselves.
-        pg_sys::XactEvent::XACT_EVENT_ABORT | pg_sys::XactEvent::XACT_EVENT_PREPARE => AT_COMMIT.set(None),
+        pg_sys::XactEvent::XACT_EVENT_ABORT | pg_sys::XactEvent::XACT_EVENT_PREPARE => {
+            AT_COMMIT.set(None);
+            LAUNCHER_AT_COMMIT.set(false);
+        }
         _ => {}
     }
 }
@@ -53,7 +71,17 @@ unsafe extern "C-unwind" fn at_end_of_transaction(event: pg_sys::XactEvent::Type
 /// Without preloading there is no shared memory to keep the workers' numbers in, and looking for the holders of their locks
 /// would cost more than a handful of spurious wake-ups, which every latch loop tolerates.
 pub fn now() {
-    background_processes(|process| {
+    // SAFETY: reads a static.
+    wake_all(unsafe { pg_sys::MyDatabaseId });
+}
+
+/// Sets the latch of the launcher, and of whatever other background process is connected to no database.
+pub fn launcher() {
+    wake_all(pg_sys::InvalidOid);
+}
+
+fn wake_all(database: pg_sys::Oid) {
+    background_processes(database, |process| {
         // SAFETY: the process array lives in shared memory for the life of the server. SetLatch on a process that is just
         // leaving does nothing.
         unsafe { pg_sys::SetLatch(&raw mut (*process).procLatch) };
@@ -63,7 +91,8 @@ pub fn now() {
 /// Process numbers of this database's workers.
 pub fn running_workers() -> Vec<i32> {
     let mut found = Vec::new();
-    background_processes(|process| {
+    // SAFETY: reads a static.
+    background_processes(unsafe { pg_sys::MyDatabaseId }, |process| {
         // SAFETY: as above; the type's name is a static string in shared memory or NULL.
         unsafe {
             let pid = (*process).pid;
@@ -76,14 +105,14 @@ pub fn running_workers() -> Vec<i32> {
     found
 }
 
-fn background_processes(mut f: impl FnMut(*mut pg_sys::PGPROC)) {
+fn background_processes(database: pg_sys::Oid, mut f: impl FnMut(*mut pg_sys::PGPROC)) {
     // SAFETY: ProcGlobal and its array live in shared memory for the life of the server. The fields read are plain
     // words, for which a stale value is harmless.
     unsafe {
         let global = pg_sys::ProcGlobal;
         for i in 0..(*global).allProcCount as usize {
             let process = (*global).allProcs.add(i);
-            if (*process).databaseId == pg_sys::MyDatabaseId && (*process).pid != 0 && is_background(process) {
+            if (*process).databaseId == database && (*process).pid != 0 && is_background(process) {
                 f(process);
             }
         }

@@ -1,10 +1,12 @@
 //! Background workers: registering, connecting, signals.
 
 use pgrx::bgworkers::{BackgroundWorkerBuilder, BgWorkerStartTime};
-use pgrx::{IntoDatum, pg_sys};
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::{IntoDatum, PgLogLevel, PgSqlErrorCode, pg_sys};
 use std::cell::Cell;
 use std::ffi::CString;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// What pg_stat_activity shows as `backend_type` of a database's worker; in SQL, rag_internal.worker_pids says it.
 pub const WORKER_TYPE: &str = "pg_ragent worker";
@@ -14,8 +16,17 @@ pub const LAUNCHER_TYPE: &str = "pg_ragent launcher";
 /// A worker that ended by an error is started again after this long.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
+/// Whether the library was preloaded, so that there is a launcher. Every process has it from the postmaster.
+static HAS_LAUNCHER: AtomicBool = AtomicBool::new(false);
+
+/// See above.
+pub fn has_launcher() -> bool {
+    HAS_LAUNCHER.load(Ordering::Relaxed)
+}
+
 /// Registers the launcher. Only while the library is being preloaded.
 pub fn register_launcher() {
+    HAS_LAUNCHER.store(true, Ordering::Relaxed);
     BackgroundWorkerBuilder::new(LAUNCHER_TYPE)
         .set_type(LAUNCHER_TYPE)
         .set_library("pg_ragent")
@@ -28,6 +39,8 @@ pub fn register_launcher() {
 
 /// Asks the postmaster to start a worker for a database. False: there is no free slot (`max_worker_processes`).
 pub fn start(database: pg_sys::Oid) -> bool {
+    // One that ended is started again by the launcher, where there is one: it knows whether the database is still there.
+    let restart = (!has_launcher()).then_some(RESTART_AFTER);
     BackgroundWorkerBuilder::new(WORKER_TYPE)
         .set_type(WORKER_TYPE)
         .set_library("pg_ragent")
@@ -35,7 +48,7 @@ pub fn start(database: pg_sys::Oid) -> bool {
         .set_argument(database.into_datum())
         .enable_spi_access()
         .set_start_time(BgWorkerStartTime::RecoveryFinished)
-        .set_restart_time(Some(RESTART_AFTER))
+        .set_restart_time(restart)
         .load_dynamic()
         .is_ok()
 }
@@ -44,6 +57,55 @@ pub fn start(database: pg_sys::Oid) -> bool {
 pub fn start_for_this_database() -> bool {
     // SAFETY: reads a static.
     start(unsafe { pg_sys::MyDatabaseId })
+}
+
+/// Says that no worker could be started, and what to do about it; once a minute at most in a process.
+pub fn warn_of_no_slot() {
+    thread_local! {
+        static TOLD: Cell<Option<Instant>> = const { Cell::new(None) };
+    }
+    if TOLD.get().is_some_and(|at| at.elapsed() < Duration::from_secs(60)) {
+        return;
+    }
+    TOLD.set(Some(Instant::now()));
+    // SAFETY: reads a static.
+    let slots = unsafe { pg_sys::max_worker_processes };
+    let again = if has_launcher() { "It is started once one is free." } else { "The next write tries again." };
+    ErrorReport::new(
+        PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
+        format!("no pg_ragent worker could be started: none of the {slots} slots of max_worker_processes is free"),
+        "pg_ragent",
+    )
+    .set_hint(format!("{again} Raise max_worker_processes, which takes a restart of the server."))
+    .report(PgLogLevel::WARNING);
+}
+
+/// Whether CREATE EXTENSION is running its script: what it makes is not there for others yet.
+pub fn is_creating_extension() -> bool {
+    // SAFETY: reads a static.
+    unsafe { pg_sys::creating_extension }
+}
+
+/// Whether this process was asked to end (by pg_terminate_backend, a shutdown), and has not ended yet.
+pub fn is_asked_to_end() -> bool {
+    // SAFETY: reads a flag that the handler of SIGTERM sets.
+    unsafe { pg_sys::ProcDiePending != 0 }
+}
+
+/// Takes note of being asked to end: what is to be done before that is not interrupted by it any more.
+pub fn note_asked_to_end() {
+    // SAFETY: writes the flag that the handler of SIGTERM sets.
+    unsafe { pg_sys::ProcDiePending = 0 };
+}
+
+/// Ends this process as one that is to be started again.
+pub fn leave() -> ! {
+    // SAFETY: PostgreSQL's own way to end a process; nothing of ours is needed after it.
+    #[allow(unreachable_code, clippy::diverging_sub_expression)]
+    unsafe {
+        pg_sys::proc_exit(1);
+        unreachable!("the process has ended")
+    }
 }
 
 /// Whether workers can run in this server: not during pg_upgrade, not on a standby.
@@ -78,6 +140,39 @@ unsafe extern "C-unwind" {
     fn SignalHandlerForConfigReload(signal: std::ffi::c_int);
 }
 
+/// While this is true, being asked to end is noted and nothing is interrupted for it.
+static DEFERS_END: AtomicBool = AtomicBool::new(false);
+static IS_END_DEFERRED: AtomicBool = AtomicBool::new(false);
+
+/// # Safety
+/// The handler of SIGTERM.
+unsafe extern "C-unwind" fn on_terminate(signal: std::ffi::c_int) {
+    if !DEFERS_END.load(Ordering::Relaxed) {
+        // SAFETY: as PostgreSQL would call it.
+        unsafe { die(signal) };
+        return;
+    }
+    IS_END_DEFERRED.store(true, Ordering::Relaxed);
+    // SAFETY: what PostgreSQL's own handlers do.
+    unsafe { pg_sys::SetLatch(pg_sys::MyLatch) };
+}
+
+/// Runs `f`, which is short and runs nobody's code: asked to end meanwhile, this process finishes it, so that it can leave in
+/// good order rather than by an error.
+pub fn deferring_end<R>(f: impl FnOnce() -> R) -> R {
+    DEFERS_END.store(true, Ordering::Relaxed);
+    let result = f();
+    DEFERS_END.store(false, Ordering::Relaxed);
+    if IS_END_DEFERRED.swap(false, Ordering::Relaxed) {
+        // SAFETY: the flags that the handler of SIGTERM sets.
+        unsafe {
+            pg_sys::ProcDiePending = 1;
+            pg_sys::InterruptPending = 1;
+        }
+    }
+    result
+}
+
 /// Sets up a background process: signals as a backend's (so that terminate works also inside SQL), then connects to
 /// `database`, or to none.
 ///
@@ -89,12 +184,12 @@ pub fn connect(database: Option<pg_sys::Oid>) {
     unsafe {
         #[cfg(not(feature = "pg18"))]
         {
-            pg_sys::pqsignal(libc::SIGTERM, Some(die));
+            pg_sys::pqsignal(libc::SIGTERM, Some(on_terminate));
             pg_sys::pqsignal(libc::SIGHUP, Some(SignalHandlerForConfigReload));
         }
         #[cfg(feature = "pg18")]
         {
-            pg_sys::pqsignal_be(libc::SIGTERM, Some(die));
+            pg_sys::pqsignal_be(libc::SIGTERM, Some(on_terminate));
             pg_sys::pqsignal_be(libc::SIGHUP, Some(SignalHandlerForConfigReload));
         }
         pg_sys::BackgroundWorkerUnblockSignals();

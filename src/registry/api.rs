@@ -1,6 +1,7 @@
 //! `rag_internal.may_read`, `rag_internal.problem`, `rag_internal.plain_text`, `rag_internal.plain_json`; the trigger function `rag_internal.registry_changed`.
 
 use crate::pg::invalidation;
+use crate::pg::role;
 use crate::pg::trigger::TriggerCall;
 use crate::pg::uniform::{self, PlainJson, PlainText};
 use pgrx::heap_tuple::PgHeapTuple;
@@ -17,10 +18,23 @@ fn may_read(collection: i32) -> Result<bool, ErrorReport> {
 #[allow(clippy::type_complexity)]
 fn problem(
     collection: i32,
-) -> Result<TableIterator<'static, (name!(error, Option<String>), name!(hint, Option<String>))>, ErrorReport> {
-    let owned = super::by_id(collection).filter(|c| super::must_own(c).is_ok());
-    let problem = owned.and_then(|c| c.check().err());
-    Ok(TableIterator::once((problem.as_ref().map(|e| e.message.clone()), problem.map(|e| e.hint))))
+) -> Result<
+    TableIterator<
+        'static,
+        (name!(is_unusable, Option<bool>), name!(error, Option<String>), name!(hint, Option<String>)),
+    >,
+    ErrorReport,
+> {
+    let Some(c) = super::by_id(collection) else { return Ok(TableIterator::once((None, None, None))) };
+    let owns = super::must_own(&c).is_ok();
+    let watches = owns || role::watches_server();
+    if !watches && !c.source.is_readable() {
+        return Ok(TableIterator::once((None, None, None)));
+    }
+    let problem = c.check().err();
+    let is_unusable = problem.is_some();
+    let (error, hint) = problem.map(|e| (e.message, e.hint)).unzip();
+    Ok(TableIterator::once((Some(is_unusable), error.filter(|_| owns), hint.filter(|_| watches))))
 }
 
 #[pg_extern(sql = false)]

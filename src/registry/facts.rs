@@ -241,12 +241,18 @@ impl Collection {
         if !matches!(source.kind.as_str(), "r" | "p") {
             return broken(
                 "its source is not there, or is not a table".into(),
-                "Remove the collection with rag.drop_collection.",
+                &format!(
+                    "To remove the collection: SELECT rag.drop_collection({}).",
+                    pgrx::spi::quote_literal(&self.name)
+                ),
             );
         }
         self.check_owner()?;
         if chunks.table_kind != "r" {
-            return broken("its chunk table is not there, or is not a table".into(), "rag.refresh(...) makes it anew.");
+            return broken(
+                "its chunk table is not there, or is not a table".into(),
+                &format!("To have it made anew: SELECT rag.refresh({}).", pgrx::spi::quote_literal(&self.name)),
+            );
         }
         if source.shares_rows {
             return broken(

@@ -111,6 +111,13 @@ impl Cluster {
         writeln!(file, "{name} = '{}'", value.replace('\'', "''")).expect("the configuration can be written");
     }
 
+    /// Has a stopped server start as a standby.
+    pub fn become_standby(&self) {
+        let path = self.data().join("standby.signal");
+        std::fs::write(&path, "").expect("the data directory can be written");
+        self.installation.give_to_server(&path);
+    }
+
     /// How to connect to a database as a role.
     pub fn connection(&self, database: &str, role: &str) -> tokio_postgres::Config {
         let mut config = tokio_postgres::Config::new();

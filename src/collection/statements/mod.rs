@@ -5,13 +5,14 @@ pub mod source;
 
 use super::create::NewCollection;
 use crate::ingest::statements::trigger::{self, Repair};
-use crate::ingest::statements::{failure, queue};
+use crate::ingest::statements::{failure, queue, waiting};
 use crate::pg::catalog;
 use crate::pg::ddl_command::DdlCommand;
 use crate::pg::role::{self, ActingAs, Settings};
 use crate::pg::spi::{self, Row, Snapshot, arg, quote};
 use crate::registry::{self, Collection};
 use pgrx::pg_sys;
+use ragent_core::ingest::schedule::Waiting;
 use std::rc::Rc;
 
 /// Creates chunk table, registered rows and triggers, and queues the rows there are.
@@ -54,6 +55,8 @@ fn compare(c: &Collection) {
 pub fn queue_comparison(c: &Collection) {
     let _acting = ActingAs::superuser();
     spi::connect(|s| queue::compare_all(s, c.id));
+    // Whoever asks for it has mended what kept it waiting, perhaps.
+    waiting::end(&Waiting::Collection(c.id));
 }
 
 fn create_chunk_table(new: &NewCollection<'_>) {
@@ -374,4 +377,38 @@ pub fn count(c: &Collection, which: Counted, estimate: bool) -> Option<i64> {
             }
         }
     })
+}
+
+/// About how many rows a table has, as the catalogs and statistics say; `None`: they do not say.
+pub fn estimate(c: &Collection, which: Counted) -> Option<i64> {
+    // What is in partitions is not counted for the whole. Nothing is in a file without a page.
+    const SQL: &str = "SELECT sum(CASE
+            WHEN pg_relation_size(r.oid) = 0 THEN 0
+            WHEN r.reltuples > 0 THEN r.reltuples::pg_catalog.int8
+            ELSE nullif(pg_stat_get_live_tuples(r.oid), 0) END)::pg_catalog.int8
+        FROM pg_catalog.pg_class r
+        WHERE r.relkind <> 'p'
+          AND (r.oid = $1 OR r.oid IN (SELECT p.relid FROM pg_catalog.pg_partition_tree($1::pg_catalog.regclass) p))";
+    let table = match which {
+        Counted::Source => c.source.table,
+        Counted::Chunks => c.vectors.table,
+    };
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| s.query(Snapshot::Active, SQL, &[arg(table)]).one())
+}
+
+/// Whether a collection's chunk table has no rows, although any of the first rows of its source has text. As the current role.
+pub fn is_emptied(c: &Collection) -> bool {
+    let text = c.content_as_text("s");
+    let statement = c.statement("is emptied", 0, || {
+        let texts: Vec<String> = text.iter().map(|text| format!("pg_catalog.left({text}, 1000)")).collect();
+        format!(
+            "SELECT NOT EXISTS (SELECT FROM {}) AND EXISTS (SELECT FROM (SELECT * FROM {} LIMIT 1000) s
+             WHERE pg_catalog.concat_ws(' ', {}) OPERATOR(pg_catalog.~) '\\S')",
+            c.vectors.table_name,
+            c.source.name,
+            texts.join(", ")
+        )
+    });
+    spi::connect(|s| s.query_kept(Snapshot::Active, &statement, &[]).one().unwrap_or(false))
 }

@@ -4,6 +4,7 @@
 //! `claimed_until`. Whoever has not the claim any more when it stores its work drops it: the entry is another's by then.
 
 use super::queue::{READY, over_queue};
+use super::waiting;
 use crate::error::Error;
 use crate::pg::lock::Lock;
 use crate::pg::spi::{self, Arg, Snapshot, Spi, arg};
@@ -237,7 +238,10 @@ pub fn sweep() {
         DELETE FROM rag_internal.pause p USING numbers n
         WHERE p.collection <= n.last AND NOT EXISTS (SELECT FROM rag_internal.collection c WHERE c.id = p.collection)";
     xact::commit_without_flush();
-    spi::connect(|s| s.run(SQL, &[]));
+    spi::connect(|s| {
+        s.run(SQL, &[]);
+        waiting::sweep(s);
+    });
 }
 
 /// Gives an entry the key as its row has it, where that is written differently, so that it is seen to be the same row. False:

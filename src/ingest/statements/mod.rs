@@ -10,3 +10,4 @@ pub mod failure;
 pub mod pause;
 pub mod queue;
 pub mod trigger;
+pub mod waiting;

@@ -2,11 +2,14 @@
 
 use super::capture::insert_of_source;
 use super::pause::NOT_PAUSED;
+use super::waiting;
 use crate::ingest::permit::Permit;
 use crate::pg::role::{ActingAs, Settings};
 use crate::pg::spi::{self, Snapshot, Spi, arg};
 use crate::pg::xact;
 use crate::registry::Collection;
+use ragent_core::ingest::schedule::Waiting;
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// Queues a comparison of everything a collection has.
@@ -42,6 +45,8 @@ pub struct Look {
     pub retry: Option<Duration>,
     /// Whether there are entries at all.
     pub is_empty: bool,
+    /// What workers leave alone for a while.
+    pub waiting: HashSet<Waiting>,
 }
 
 /// Of an entry: it is due, and nobody is at work on it.
@@ -83,6 +88,7 @@ pub fn look() -> Look {
             ready,
             retry: seconds.map(|s| Duration::from_secs_f64(s.max(0.0))),
             is_empty: state.need_named("is_empty"),
+            waiting: waiting::all(s),
         }
     })
 }

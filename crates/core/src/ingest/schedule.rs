@@ -3,7 +3,7 @@
 //! A worker's memory between its turns. It is a matter of pace only: what is under way is written in the queue, and a worker
 //! that begins with an empty schedule does the same work.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use crate::provider::backoff;
@@ -32,6 +32,8 @@ const NO_COST: Duration = Duration::from_millis(300);
 const TIMES_THE_COST: u32 = 10;
 /// Longest wait of an owner.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
+/// A server that so often in a row asked for patience is out of order.
+const BUSY_IS_OUTAGE: u32 = 3;
 /// An owner whose tables held the worker so long ago begins again.
 const FORGOTTEN: Duration = Duration::from_secs(900);
 
@@ -51,6 +53,28 @@ pub struct Account {
     pub server: String,
     /// OID of the role.
     pub role: u32,
+}
+
+/// What the worker leaves alone for a while.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Waiting {
+    /// A server that fails.
+    Server(Account),
+    /// A collection that cannot be worked on, by its number.
+    Collection(i32),
+    /// The collections of an owner (the role's OID), but for those that work.
+    Owner(u32),
+}
+
+/// A server's pause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pause {
+    /// How long it is.
+    pub length: Duration,
+    /// Whether it is longer than one that was on already.
+    pub is_new: bool,
+    /// Whether people are to be told that an outage begins.
+    pub begins_outage: bool,
 }
 
 /// What a look at the queue showed when nothing could be started.
@@ -84,7 +108,25 @@ struct Owner {
     /// How often another one did than the time before.
     times: u32,
     /// Collections wait, but for those that work.
-    paused_until: Option<Instant>,
+    pause: Wait,
+}
+
+/// A time until which something is left alone.
+#[derive(Debug, Default, Clone, Copy)]
+struct Wait {
+    until: Option<Instant>,
+    /// Whether it is written where others see it, and end it by taking it away.
+    is_written: bool,
+}
+
+impl Wait {
+    fn begin(&mut self, until: Instant) {
+        *self = Self { until: Some(until), is_written: false };
+    }
+
+    fn is_on(self, now: Instant) -> bool {
+        is_on(self.until, now)
+    }
 }
 
 /// How to take a collection's rows.
@@ -96,7 +138,7 @@ struct Collection {
     singly: usize,
     /// Consecutive failures that were not a row's.
     failures: u32,
-    paused_until: Option<Instant>,
+    pause: Wait,
     /// The server it asks, once a job was read.
     account: Option<Account>,
     /// OID of the role that owns its source, once that is known.
@@ -113,7 +155,7 @@ impl Default for Collection {
             rows: FIRST_ROWS,
             singly: 0,
             failures: 0,
-            paused_until: None,
+            pause: Wait::default(),
             account: None,
             owner: None,
             works: false,
@@ -129,7 +171,11 @@ struct Server {
     failures: u32,
     /// Consecutive replies that were no replies.
     garbage: u32,
-    paused_until: Option<Instant>,
+    pause: Wait,
+    /// When it first failed, if it has not answered since.
+    fails_since: Option<Instant>,
+    /// Whether people were told of that.
+    is_told: bool,
 }
 
 impl Schedule {
@@ -176,17 +222,62 @@ impl Schedule {
         let is_another = owner.last_held.is_some_and(|(last, _)| last != collection);
         owner.last_held = Some((collection, now));
         // Those that worked until now are tried while the others wait already: that makes nothing worse.
-        if (others || is_another) && !is_on(owner.paused_until, now) {
+        if (others || is_another) && !owner.pause.is_on(now) {
             let wait = cost.saturating_mul(TIMES_THE_COST << owner.times.min(16)).min(LONGEST_WAIT);
             owner.times += 1;
-            owner.paused_until = Some(now + wait);
+            owner.pause.begin(now + wait);
+        }
+    }
+
+    /// What waits and is not written down yet, for how long from now, and which time in a row that is.
+    pub fn unwritten(&self, now: Instant) -> Vec<(Waiting, Duration, u32)> {
+        let collections = self.collections.iter().map(|(id, c)| (Waiting::Collection(*id), c.pause, c.failures));
+        let owners = self.owners.iter().map(|(role, o)| (Waiting::Owner(*role), o.pause, o.times));
+        let new = collections.chain(owners).filter(|(_, pause, _)| !pause.is_written && pause.is_on(now));
+        new.filter_map(|(what, pause, times)| Some((what, pause.until?.saturating_duration_since(now), times)))
+            .collect()
+    }
+
+    /// It is written down that something waits: who takes that away ends the wait.
+    pub fn written(&mut self, what: &Waiting) {
+        if let Some(pause) = self.pause_of(what) {
+            pause.is_written = true;
+        }
+    }
+
+    /// What was written down and is no more has been mended, perhaps: it is tried again at once.
+    pub fn end_but(&mut self, written: &HashSet<Waiting>) {
+        for (account, server) in &mut self.accounts {
+            if server.pause.is_written && !written.contains(&Waiting::Server(account.clone())) {
+                server.pause = Wait::default();
+                server.failures = 0;
+            }
+        }
+        for (id, c) in &mut self.collections {
+            if c.pause.is_written && !written.contains(&Waiting::Collection(*id)) {
+                c.pause = Wait::default();
+                c.failures = 0;
+            }
+        }
+        for (role, owner) in &mut self.owners {
+            if owner.pause.is_written && !written.contains(&Waiting::Owner(*role)) {
+                owner.pause = Wait::default();
+            }
+        }
+    }
+
+    fn pause_of(&mut self, what: &Waiting) -> Option<&mut Wait> {
+        match what {
+            Waiting::Server(account) => self.accounts.get_mut(account).map(|s| &mut s.pause),
+            Waiting::Collection(id) => self.collections.get_mut(id).map(|c| &mut c.pause),
+            Waiting::Owner(role) => self.owners.get_mut(role).map(|o| &mut o.pause),
         }
     }
 
     /// Whether a collection waits because others of its owner held the worker.
     pub fn waits_for_owner(&self, collection: i32, now: Instant) -> bool {
         let works = self.collections.get(&collection).is_some_and(|c| c.works);
-        !works && self.owner_of(collection).is_some_and(|o| is_on(o.paused_until, now))
+        !works && self.owner_of(collection).is_some_and(|o| o.pause.is_on(now))
     }
 
     /// How many rows of a collection to take now; `None`: none, since it pauses or its server does or has no room.
@@ -194,7 +285,7 @@ impl Schedule {
     pub fn rows(&self, collection: i32, under_way: impl Fn(&Account) -> usize, now: Instant) -> Option<usize> {
         let Some(c) = self.collections.get(&collection) else { return Some(FIRST_ROWS) };
         let account = c.account.as_ref();
-        if is_on(c.paused_until, now) || self.waits_for_owner(collection, now) {
+        if c.pause.is_on(now) || self.waits_for_owner(collection, now) {
             return None;
         }
         if account.is_some_and(|a| !self.has_room(a, under_way(a), now)) {
@@ -223,7 +314,7 @@ impl Schedule {
 
     /// Whether a server may be asked now, besides `under_way` requests.
     pub fn has_room(&self, account: &Account, under_way: usize, now: Instant) -> bool {
-        self.accounts.get(account).is_none_or(|s| !is_on(s.paused_until, now) && under_way < s.max_in_flight)
+        self.accounts.get(account).is_none_or(|s| !s.pause.is_on(now) && under_way < s.max_in_flight)
     }
 
     /// A job of a long row was made.
@@ -261,15 +352,18 @@ impl Schedule {
     pub fn block(&mut self, collection: i32, now: Instant) -> bool {
         let c = self.collections.entry(collection).or_default();
         c.failures += 1;
-        c.paused_until = Some(now + backoff(c.failures, collection as u64));
+        c.pause.begin(now + backoff(c.failures, collection as u64));
         c.failures == 1
     }
 
-    /// A server gave vectors.
-    pub fn answered(&mut self, account: &Account) {
+    /// A server gave vectors. How long the outage was that this ends, if people were told of one.
+    pub fn answered(&mut self, account: &Account, now: Instant) -> Option<Duration> {
         let server = self.accounts.entry(account.clone()).or_default();
         server.failures = 0;
         server.garbage = 0;
+        let since = server.fails_since.take().filter(|_| server.is_told);
+        server.is_told = false;
+        since.map(|since| now.saturating_duration_since(since))
     }
 
     /// A server sent a reply that was none; how many it had sent in a row before.
@@ -279,20 +373,37 @@ impl Schedule {
         server.garbage - 1
     }
 
-    /// A server is asked nothing for a while: as long as it wishes, else longer each time. How long; `seed` spreads workers.
-    pub fn pause(&mut self, account: &Account, wish: Option<Duration>, seed: u64, now: Instant) -> Duration {
+    /// A server failed and is asked nothing for a while: as long as it wishes, else longer each time. What was sent to it before
+    /// that and fails, too, makes it no longer. `is_busy`: it asks for patience, which is no outage unless it goes on. `seed` spreads
+    /// workers.
+    pub fn pause(
+        &mut self,
+        account: &Account,
+        wish: Option<Duration>,
+        is_busy: bool,
+        seed: u64,
+        now: Instant,
+    ) -> Pause {
         let server = self.accounts.entry(account.clone()).or_default();
-        server.failures += 1;
-        let pause = wish.unwrap_or_else(|| backoff(server.failures, seed));
-        server.paused_until = Some(now + pause);
-        pause
+        server.fails_since.get_or_insert(now);
+        let rest = server.pause.until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
+        if rest.is_zero() {
+            server.failures += 1;
+        }
+        let length = wish.unwrap_or_else(|| backoff(server.failures, seed)).max(rest);
+        if length > rest {
+            server.pause.begin(now + length);
+        }
+        let begins_outage = !server.is_told && (!is_busy || server.failures >= BUSY_IS_OUTAGE);
+        server.is_told |= begins_outage;
+        Pause { length, is_new: length > rest, begins_outage }
     }
 
     /// How long nothing can happen by itself; `None`: until somebody commits something.
     pub fn wait(&self, outlook: Outlook, now: Instant) -> Option<Duration> {
-        let servers = self.accounts.values().map(|s| s.paused_until);
-        let collections = self.collections.values().map(|c| c.paused_until);
-        let owners = self.owners.values().flat_map(|o| [o.yields_until, o.paused_until]);
+        let servers = self.accounts.values().map(|s| s.pause.until);
+        let collections = self.collections.values().map(|c| c.pause.until);
+        let owners = self.owners.values().flat_map(|o| [o.yields_until, o.pause.until]);
         let pauses = servers
             .chain(collections)
             .chain(owners)
@@ -400,14 +511,87 @@ mod tests {
             schedule.asks(collection, &account(server), 4);
         }
         let wish = Duration::from_secs(7);
-        assert_eq!(schedule.pause(&account("a"), Some(wish), 0, now), wish);
+        assert_eq!(schedule.pause(&account("a"), Some(wish), false, 0, now).length, wish);
         for (collection, later, rows) in [(1, 0, None), (2, 6, None), (3, 0, Some(16)), (1, 7, Some(16))] {
             assert_eq!(schedule.rows(collection, none, now + Duration::from_secs(later)), rows);
         }
-        let pauses: Vec<Duration> = (0..4).map(|_| schedule.pause(&account("b"), None, 1, now)).collect();
-        assert!(pauses.windows(2).all(|p| p[1] >= p[0]), "{pauses:?}");
-        schedule.answered(&account("b"));
-        assert!(schedule.pause(&account("b"), None, 1, now) <= pauses[0]);
+        let mut later = now;
+        let mut pause = |schedule: &mut Schedule| {
+            let length = schedule.pause(&account("b"), None, false, 1, later).length;
+            later += length;
+            length
+        };
+        let pauses: Vec<Duration> = (0..4).map(|_| pause(&mut schedule)).collect();
+        assert!(pauses.windows(2).all(|p| p[1] > p[0]), "{pauses:?}");
+        schedule.answered(&account("b"), now);
+        assert_eq!(pause(&mut schedule), pauses[0]);
+    }
+
+    #[test]
+    fn what_fails_together_makes_one_pause() {
+        let now = Instant::now();
+        let mut schedule = Schedule::default();
+        let first = schedule.pause(&account("a"), None, false, 1, now).length;
+        for _ in 0..9 {
+            assert_eq!(schedule.pause(&account("a"), None, false, 1, now).length, first);
+        }
+        let wish = Duration::from_secs(60);
+        assert_eq!(schedule.pause(&account("a"), Some(wish), false, 1, now).length, wish);
+        assert_eq!(schedule.pause(&account("a"), None, false, 1, now).length, wish);
+    }
+
+    #[test]
+    fn an_outage_is_told_when_it_begins_and_when_it_ends() {
+        let now = Instant::now();
+        let s = Duration::from_secs;
+        let mut schedule = Schedule::default();
+        assert_eq!(schedule.answered(&account("a"), now), None);
+        let told: Vec<bool> = (0..4)
+            .map(|n| schedule.pause(&account("a"), Some(s(9)), false, 0, now + s(10 * n)).begins_outage)
+            .collect();
+        assert_eq!(told, [true, false, false, false]);
+        assert_eq!(schedule.answered(&account("a"), now + s(50)), Some(s(50)));
+        assert_eq!(schedule.answered(&account("a"), now + s(51)), None);
+        // Being asked for patience is not an outage, until it happens again and again.
+        let told: Vec<bool> = (0..4)
+            .map(|n| schedule.pause(&account("a"), Some(s(9)), true, 0, now + s(100 + 10 * n)).begins_outage)
+            .collect();
+        assert_eq!(told, [false, false, true, false]);
+        assert_eq!(schedule.answered(&account("a"), now + s(200)), Some(s(100)));
+        schedule.pause(&account("a"), None, true, 0, now + s(300));
+        assert_eq!(schedule.answered(&account("a"), now + s(301)), None, "nobody was told of it");
+    }
+
+    #[test]
+    fn who_takes_away_what_is_written_ends_the_wait() {
+        let now = Instant::now();
+        let s = Duration::from_secs;
+        let mut schedule = Schedule::default();
+        for collection in [1, 2, 3] {
+            schedule.belongs(collection, 10);
+        }
+        schedule.asks(1, &account("a"), 4);
+        schedule.pause(&account("a"), Some(s(60)), false, 0, now);
+        schedule.block(2, now);
+        schedule.held(2, s(2), true, now);
+        let all = [Waiting::Server(account("a")), Waiting::Collection(2), Waiting::Owner(10)];
+        let mut unwritten: Vec<Waiting> = schedule.unwritten(now).into_iter().map(|(what, ..)| what).collect();
+        unwritten.sort_by_key(|what| matches!(what, Waiting::Owner(_)));
+        assert_eq!(unwritten, all[1..], "a server's is written with its error");
+        // What could not be written is not ended by not being there.
+        schedule.end_but(&HashSet::new());
+        assert_eq!([1, 2, 3].map(|c| schedule.rows(c, none, now)), [None; 3]);
+        all.iter().for_each(|what| schedule.written(what));
+        assert_eq!(schedule.unwritten(now), []);
+        schedule.end_but(&all.iter().cloned().collect());
+        assert_eq!([1, 2, 3].map(|c| schedule.rows(c, none, now)), [None; 3]);
+        schedule.end_but(&all[..2].iter().cloned().collect());
+        assert_eq!([1, 2, 3].map(|c| schedule.rows(c, none, now)), [None, None, Some(FIRST_ROWS)]);
+        schedule.end_but(&all[..1].iter().cloned().collect());
+        assert_eq!([1, 2, 3].map(|c| schedule.rows(c, none, now)), [None, Some(FIRST_ROWS), Some(FIRST_ROWS)]);
+        schedule.end_but(&HashSet::new());
+        assert!(schedule.has_room(&account("a"), 0, now));
+        assert!(schedule.block(2, now), "it is told of again");
     }
 
     #[test]
@@ -415,7 +599,7 @@ mod tests {
         let mut schedule = Schedule::default();
         let counts: Vec<u32> = (0..3).map(|_| schedule.sent_garbage(&account("a"))).collect();
         assert_eq!(counts, [0, 1, 2]);
-        schedule.answered(&account("a"));
+        schedule.answered(&account("a"), Instant::now());
         assert_eq!(schedule.sent_garbage(&account("a")), 0);
     }
 
@@ -504,7 +688,7 @@ mod tests {
         ] {
             assert_eq!(schedule.wait(outlook, now), Some(wait), "{outlook:?}");
         }
-        schedule.pause(&account("a"), Some(s(9)), 0, now);
+        schedule.pause(&account("a"), Some(s(9)), false, 0, now);
         assert_eq!(schedule.wait(Outlook { left: true, ..idle }, now), Some(s(9)));
         assert_eq!(schedule.wait(Outlook { left: true, ..idle }, now + s(10)), Some(LOOK_AGAIN));
         assert_eq!(schedule.wait(idle, now), None, "nothing is left to be done after the pause");

@@ -15,6 +15,7 @@ mod fake_provider;
 mod hunt;
 mod ingest;
 mod interrupts;
+mod monitor;
 mod provider;
 mod registry;
 mod regress;

@@ -1,10 +1,12 @@
 //! The worker: when it runs, what it holds, and that nothing stops it for good.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use ragent_server_tests::cluster::{Cluster, SUPERUSER, Stop, exists, kill};
 use ragent_server_tests::database::{Database, create_server, current};
 use ragent_server_tests::provider::control::FaultKind;
+use ragent_server_tests::random::Random;
 use ragent_server_tests::session::Session;
 use ragent_server_tests::wait::{PATIENCE, wait_for};
 use rustix::process::Signal;
@@ -17,8 +19,9 @@ const NOTES: &str = "CREATE TABLE notes (id int PRIMARY KEY, body text);
     SELECT rag.create_collection('notes', 'notes', '{body}', embedding_model => 'fake/embed-64')";
 
 async fn worker_pid(session: &Session) -> i32 {
-    session.wait_until("a worker", PATIENCE, &WORKERS.replace("count(*)", "count(*) = 1")).await;
-    session.number(WORKER_PID).await as i32
+    // The one that has the place; another that finds it taken leaves again.
+    session.wait_until("a worker", PATIENCE, "SELECT cardinality(rag_internal.worker_pids()) = 1").await;
+    session.number("SELECT (rag_internal.worker_pids())[1]").await as i32
 }
 
 async fn expect_no_worker(session: &Session, database: &str) {
@@ -141,7 +144,7 @@ async fn without_preload_it_starts_with_the_extension_and_status_says_how_to_sta
     let role = db.create_role("app").await;
     db.connect_as(&role).await.error("SELECT rag.start_worker()", "42501").await;
     assert_eq!(session.value("SELECT rag.start_worker()").await, "t");
-    worker_pid(&session).await;
+    session.wait_until("it to have its place", PATIENCE, "SELECT worker = 'running' FROM rag.status").await;
     assert_eq!(session.value("SELECT rag.start_worker()").await, "f", "one runs already");
     session.run("INSERT INTO notes VALUES (1, 'note')").await;
     expect_exact(&session).await;
@@ -432,24 +435,151 @@ async fn a_rate_limit_slows_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn the_setting_turns_workers_off_and_on() {
+async fn the_setting_ends_workers_and_starts_them_again() {
     let cluster = Cluster::builder().start().await;
     let db = Database::in_cluster(&cluster).await;
     let session = db.connect().await;
     session.run(NOTES).await;
-    worker_pid(&session).await;
+    let pid = worker_pid(&session).await;
     session.run("ALTER SYSTEM SET rag.worker = off; ").await;
     session.run("SELECT pg_reload_conf()").await;
     session.wait_until("the reload", PATIENCE, "SELECT current_setting('rag.worker') = 'off'").await;
+    wait_for("the process to end", PATIENCE, || async { (!exists(pid)).then_some(()) }).await;
     session.run("INSERT INTO notes VALUES (1, 'note')").await;
     // Nothing is embedded, and whoever wonders why is told.
-    assert_eq!(session.value("SELECT rag.wait_until_current(timeout => '1 s')").await, "f");
+    let error = session.refusal("SELECT rag.wait_until_current(timeout => '1 s')", "55000").await;
+    assert!(error.hint().is_some_and(|hint| hint.contains("rag.worker")), "{error:?}");
+    assert_eq!(session.value("SELECT rag.start_worker()").await, "f");
     assert_eq!(session.number("SELECT count(*) FROM notes_chunks").await, 0);
-    let hint = session.maybe("SELECT hint FROM rag.status").await;
-    assert!(hint.as_ref().is_some_and(|h| h.contains("rag.worker")), "{hint:?}");
+    let status = &session.rows("SELECT state, hint FROM rag.status").await[0];
+    assert_eq!(status[0].as_deref(), Some("no worker"));
+    assert!(status[1].as_ref().is_some_and(|h| h.contains("rag.worker")), "{status:?}");
     session.run("ALTER SYSTEM RESET rag.worker").await;
     session.run("SELECT pg_reload_conf()").await;
+    // Nobody writes anything; a worker starts all the same.
+    session.wait_until("the row", PATIENCE, "SELECT count(*) = 1 FROM notes_chunks").await;
+    expect_exact(&session).await;
+    assert_eq!(fatal(&cluster), Vec::<String>::new());
+}
+
+/// What the server calls fatal, but for clients that come too early.
+fn fatal(cluster: &Cluster) -> Vec<String> {
+    let log = cluster.log();
+    let lines = log.lines().filter(|l| l.contains("FATAL:") && !l.contains("starting up"));
+    lines.map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn what_needs_a_database_unused_makes_no_noise_and_workers_come_back() {
+    let cluster = Cluster::builder().start().await;
+    let db = Database::in_cluster(&cluster).await;
+    let session = db.connect().await;
+    session.run(&format!("{NOTES}; INSERT INTO notes VALUES (1, 'one')")).await;
+    expect_exact(&session).await;
+    drop(session);
+    let postgres = cluster.connect("postgres", SUPERUSER).await;
+    // The copy has its worker without anybody writing there, and the original has its own back.
+    postgres.run(&format!("CREATE DATABASE copy TEMPLATE {}", db.name)).await;
+    for name in ["copy", &db.name] {
+        let there = format!(
+            "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'pg_ragent worker' AND datname = '{name}'"
+        );
+        postgres.wait_until("its worker", PATIENCE, &there).await;
+    }
+    postgres.run("ALTER DATABASE copy RENAME TO renamed").await;
+    let renamed = cluster.connect("renamed", SUPERUSER).await;
+    worker_pid(&renamed).await;
+    renamed.run("INSERT INTO notes VALUES (2, 'two')").await;
+    expect_exact(&renamed).await;
+    renamed.run("DROP EXTENSION pg_ragent CASCADE").await;
+    expect_no_worker(&renamed, "renamed").await;
+    renamed.run("CREATE EXTENSION pg_ragent CASCADE").await;
+    worker_pid(&renamed).await;
+    drop(renamed);
+    postgres.run("DROP DATABASE renamed").await;
+    // Terminated, it is back without a write.
+    let session = db.connect().await;
+    let pid = worker_pid(&session).await;
+    session.run(&format!("SELECT pg_terminate_backend({pid})")).await;
+    wait_for("the worker to be gone", PATIENCE, || async { (!exists(pid)).then_some(()) }).await;
+    assert_ne!(worker_pid(&session).await, pid);
+    // By then, whoever was to be started where there is nothing any more has been.
+    assert_eq!(fatal(&cluster), Vec::<String>::new());
+    let started = cluster.log().matches("pg_ragent worker: ").count();
+    assert!(started < 12, "{started} workers ended");
+}
+
+#[tokio::test]
+async fn without_a_free_slot_it_says_so_and_starts_when_there_is_one() {
+    // One slot for the launcher, one for PostgreSQL's own launcher of subscriptions, and one more.
+    for preload in [true, false] {
+        let slots = if preload { "3" } else { "2" };
+        let cluster = Cluster::builder().preload(preload).setting("max_worker_processes", slots).start().await;
+        let one = Database::in_cluster(&cluster).await;
+        let session = one.connect().await;
+        worker_pid(&session).await;
+        let two = Database::in_cluster(&cluster).await;
+        let second = two.connect().await;
+        second.run(NOTES).await;
+        let hint = "no pg_ragent worker could be started";
+        assert!(cluster.log().contains(hint));
+        let told = second.notices().len();
+        assert_eq!(second.value("SELECT rag.start_worker()").await, "f");
+        let notices = second.notices();
+        let told_again = notices[told..].iter().find(|n| n.message().contains(hint));
+        assert!(told_again.is_none_or(|n| n.hint().is_some_and(|hint| hint.contains("max_worker_processes"))));
+        assert!(notices.iter().any(|n| n.message().contains(hint)), "{notices:?}");
+        second.run("INSERT INTO notes VALUES (1, 'one')").await;
+        second.refusal("SELECT rag.wait_until_current()", "55000").await;
+        // A slot is free.
+        session.run("DROP EXTENSION pg_ragent CASCADE").await;
+        if !preload {
+            // Nobody is there to notice but who writes.
+            wait_for("a write that starts it", PATIENCE, || async {
+                second.run("INSERT INTO notes SELECT 1 + count(*), 'more' FROM notes").await;
+                (second.number(WORKERS).await == 1).then_some(())
+            })
+            .await;
+        }
+        worker_pid(&second).await;
+        expect_exact(&second).await;
+    }
+}
+
+#[tokio::test]
+async fn a_missing_second_worker_starts_when_a_slot_is_free() {
+    let cluster = Cluster::builder().setting("max_worker_processes", "4").setting("rag.workers", "2").start().await;
+    let one = Database::in_cluster(&cluster).await;
+    let session = one.connect().await;
+    session.wait_until("two workers", PATIENCE, &WORKERS.replace("count(*)", "count(*) = 2")).await;
+    let two = Database::in_cluster(&cluster).await;
+    let second = two.connect().await;
+    session.run("DROP EXTENSION pg_ragent CASCADE").await;
+    second.wait_until("two workers", PATIENCE, &WORKERS.replace("count(*)", "count(*) = 2")).await;
+}
+
+#[tokio::test]
+async fn a_promoted_standby_has_workers() {
+    let cluster = Cluster::builder().start().await;
+    let db = Database::in_cluster(&cluster).await;
+    let session = db.connect().await;
+    session.run(NOTES).await;
+    expect_exact(&session).await;
+    session.run("INSERT INTO notes VALUES (1, 'before')").await;
+    expect_exact(&session).await;
+    drop(session);
+    // The same cluster, as one that follows another.
+    cluster.stop(Stop::Fast, PATIENCE).await;
+    cluster.become_standby();
+    cluster.start().await;
+    let session = db.connect().await;
+    assert_eq!(session.value("SELECT pg_is_in_recovery()").await, "t");
+    assert_eq!(session.number(WORKERS).await, 0);
+    let hint = "SELECT hint FROM rag.status";
+    assert!(session.value(hint).await.contains("standby"));
+    assert_eq!(session.value("SELECT pg_promote()").await, "t");
     worker_pid(&session).await;
+    session.run("INSERT INTO notes VALUES (2, 'after')").await;
     expect_exact(&session).await;
 }
 
@@ -568,4 +698,95 @@ async fn a_small_change_is_not_held_up_by_a_bulk_load() {
     let pending = session.number("SELECT pending FROM rag.status").await;
     assert!(pending > 2000, "only {pending} of 5000 rows were left when it came");
     expect_exact(&session).await;
+}
+
+/// How often the worker is killed; `make test-long` says more.
+fn kills() -> usize {
+    std::env::var("RAGENT_KILLS").map_or(20, |n| n.parse().expect("RAGENT_KILLS is a number"))
+}
+
+/// What is wrong with the chunks of `notes`, by brute force: rows that are lost, stale or doubled, and chunks without a row.
+async fn wrong(session: &Session) -> Vec<String> {
+    let sql = "SELECT CASE WHEN c.id IS NULL THEN 'lost ' WHEN n.id IS NULL THEN 'orphaned ' ELSE 'stale ' END || id
+                 FROM notes n FULL JOIN notes_chunks c USING (id) WHERE n.body IS DISTINCT FROM c.content OR c.chunk <> 1
+               UNION ALL SELECT 'doubled ' || id FROM notes_chunks GROUP BY id HAVING count(*) > 1";
+    session.column(sql).await
+}
+
+/// Writes to `notes` whatever comes to mind until it is told to stop; a connection that breaks is made anew.
+async fn scribble(cluster: &Cluster, database: &str, random: &mut Random, stop: &Cell<bool>) {
+    let connection = cluster.connection(database, SUPERUSER);
+    let mut session = None;
+    while !stop.get() {
+        let Some(open) = &session else {
+            session = Session::open(&connection).await.ok();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            continue;
+        };
+        let (from, n) = (random.below(300), 1 + random.below(40));
+        let to = from + n;
+        let some = format!("generate_series({from}, {to}) i");
+        let write = format!(
+            "INSERT INTO notes SELECT i, 'note ' || i || ' of ' || clock_timestamp() FROM {some}
+             ON CONFLICT (id) DO UPDATE SET body = excluded.body"
+        );
+        let remove = format!("DELETE FROM notes WHERE id BETWEEN {from} AND {to}");
+        let statement = match random.below(20) {
+            0 => "TRUNCATE notes".to_owned(),
+            1..=3 => remove,
+            4 => format!("BEGIN; {remove}; {write}; COMMIT"),
+            5 => format!("BEGIN; {write}; ROLLBACK"),
+            6..=9 => format!("UPDATE notes SET body = body || '.' WHERE id = {from}"),
+            _ => write,
+        };
+        if open.try_rows(&statement).await.is_err() {
+            session = None;
+        }
+        tokio::time::sleep(Duration::from_millis(random.below(20) as u64)).await;
+    }
+}
+
+#[tokio::test]
+async fn killed_over_and_over_under_writes_it_loses_and_orphans_nothing() {
+    let cluster = Cluster::builder().start().await;
+    let db = Database::in_cluster(&cluster).await;
+    let mut session = db.connect().await;
+    session.run("ALTER SERVER fake OPTIONS (max_batch_items '20')").await;
+    session.run(NOTES).await;
+    db.provider.set_latency(Duration::from_millis(5));
+    let seed = std::env::var("RAGENT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let (mut writes, mut moments) = (Random::new(seed), Random::new(seed + 1));
+    for round in 0..kills() {
+        let pid = worker_pid(&session).await;
+        let stop = Cell::new(false);
+        let killing = async {
+            let before = db.provider.counters().embedding_requests();
+            let some = moments.below(12) as u64;
+            let so_many = async |n| {
+                db.provider
+                    .wait_until("requests", PATIENCE, |c| c.embedding_requests() as u64 >= before as u64 + n)
+                    .await
+            };
+            so_many(some).await;
+            tokio::time::sleep(Duration::from_micros(moments.below(8000) as u64)).await;
+            kill(pid, Signal::KILL);
+            wait_for("the worker to be gone", PATIENCE, || async { (!exists(pid)).then_some(()) }).await;
+            // The postmaster restarts everything after a crash; the writer goes on meanwhile.
+            session = wait_for("the server to recover", PATIENCE, || async {
+                let session = Session::open(&cluster.connection(&db.name, SUPERUSER)).await.ok()?;
+                let again =
+                    format!("SELECT 1 FROM pg_stat_activity WHERE backend_type = 'pg_ragent worker' AND pid <> {pid}");
+                session.try_rows(&again).await.ok().filter(|rows| !rows.is_empty()).map(|_| session)
+            })
+            .await;
+            stop.set(true);
+        };
+        tokio::join!(scribble(&cluster, &db.name, &mut writes, &stop), killing);
+        // A row that the worker was at work on twice when it was killed is given up, and told.
+        session.run("SELECT rag.retry_failures()").await;
+        current(&session).await;
+        assert_eq!(wrong(&session).await, Vec::<String>::new(), "after kill {round}, RAGENT_SEED={seed}");
+        assert_eq!(session.number("SELECT count(*) FROM rag.failures").await, 0, "after kill {round}");
+    }
+    assert!(session.number("SELECT count(*) FROM notes").await > 0);
 }
