@@ -1,7 +1,7 @@
 //! Values as text and as JSON, the same whatever the settings of the session are.
 
-use super::catalog;
 use super::call::argument;
+use super::catalog;
 use super::role::Settings;
 use super::xact;
 use pgrx::callconv::BoxRet;

@@ -130,5 +130,6 @@ fn is_time_for_all(c: &Collection, calls: u64) -> bool {
     if calls < FEW || !calls.is_power_of_two() {
         return false;
     }
-    catalog::estimated_rows(c.source.table).is_some_and(|rows| rows <= calls as f64 * ONE_IN && rows <= MOST_REMEMBERED as f64)
+    catalog::estimated_rows(c.source.table)
+        .is_some_and(|rows| rows <= calls as f64 * ONE_IN && rows <= MOST_REMEMBERED as f64)
 }

@@ -1,7 +1,7 @@
 //! All SQL text of the room: candidates with the owner's rights, then what the current role may see of them.
 
-use super::{Found, shown};
 use super::arm::Candidate;
+use super::{Found, shown};
 use crate::pg::role::{self, ActingAs, Settings};
 use crate::pg::spi::{self, Arg, Cursor, Rows, Snapshot, Spi, arg, quote};
 use crate::pg::vector::Vector;
