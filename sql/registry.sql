@@ -423,7 +423,7 @@ CREATE FUNCTION rag_internal.plain_text(value anyelement) RETURNS text
     AS 'MODULE_PATHNAME', 'plain_text_wrapper';
 GRANT EXECUTE ON FUNCTION rag_internal.plain_text(anyelement) TO PUBLIC;
 COMMENT ON FUNCTION rag_internal.plain_text(anyelement) IS
-'A value as its type''s output function writes it with TimeZone UTC, DateStyle ISO, lc_monetary C, search_path pg_catalog and so on: the same whatever the session''s settings are';
+'A value as its type''s output function writes it with TimeZone UTC, DateStyle ISO, lc_monetary C, names as seen from pg_catalog and so on: the same whatever the session''s settings are';
 
 -- Not in parallel workers, which cannot have subtransactions.
 CREATE FUNCTION rag_internal.plain_json(value anyelement) RETURNS jsonb

@@ -68,9 +68,12 @@ pub fn types() {
         .and_then(|()| registry::by_id(id).map_or(Ok(()), |c| convert_key(&c)));
         if let Err(e) = attempted {
             let name = registry::by_id(id).map_or_else(String::new, |c| c.name.clone());
-            let mut report =
-                ErrorReport::new(e.code, format!("the chunk table of collection \"{name}\" does not follow: {e}"), "pg_ragent");
-            report = report.set_hint(format!("SELECT rag.refresh({});", pgrx::spi::quote_literal(&name)));
+            let mut report = ErrorReport::new(
+                e.code,
+                format!("the chunk table of collection \"{name}\" does not follow: {e}"),
+                "pg_ragent",
+            );
+            report = report.set_hint(format!("To try again: SELECT rag.refresh({});", pgrx::spi::quote_literal(&name)));
             report.report(PgLogLevel::WARNING);
         }
     }

@@ -170,6 +170,20 @@ pub fn types_within(oid: pg_sys::Oid) -> Vec<pg_sys::Oid> {
     types
 }
 
+/// How many rows a table was last found to have; None where nobody looked.
+pub fn estimated_rows(relation: pg_sys::Oid) -> Option<f64> {
+    // SAFETY: a syscache look-up inside a transaction; the tuple is read before it is released.
+    unsafe {
+        let tuple = pg_sys::SearchSysCache1(pg_sys::SysCacheIdentifier::RELOID as c_int, pg_sys::Datum::from(relation));
+        if tuple.is_null() {
+            return None;
+        }
+        let rows = (*pg_sys::heap_tuple_get_struct::<pg_sys::FormData_pg_class>(tuple)).reltuples;
+        pg_sys::ReleaseSysCache(tuple);
+        (rows >= 0.0).then_some(f64::from(rows))
+    }
+}
+
 /// Keeps everybody from altering or dropping a relation until the transaction ends; waits for those who do so now.
 pub fn keep_definition(relation: pg_sys::Oid) {
     // SAFETY: inside a transaction. The lock of a reader; a relation that is not there can be locked, too.

@@ -2,6 +2,7 @@
 //! exports is safe to call from a backend's main thread.
 
 pub mod backtrace;
+pub mod call;
 pub mod catalog;
 pub mod cluster;
 pub mod database_ddl;

@@ -140,11 +140,7 @@ pub fn name(role: pg_sys::Oid) -> String {
     // SAFETY: with noerr = true the result is NULL or a palloc'd string.
     unsafe {
         let name = pg_sys::GetUserNameFromId(role, true);
-        if name.is_null() {
-            role.to_u32().to_string()
-        } else {
-            CStr::from_ptr(name).to_string_lossy().into_owned()
-        }
+        if name.is_null() { role.to_u32().to_string() } else { CStr::from_ptr(name).to_string_lossy().into_owned() }
     }
 }
 

@@ -356,6 +356,19 @@ impl Row<'_> {
         }
     }
 
+    /// The bytes of a column's value, if its type is compared by them and it is not NULL.
+    pub fn image(&self, column: usize) -> Option<super::call::Image> {
+        // SAFETY: as in `get`; SPI_getbinval gives a value of the column's type.
+        unsafe {
+            let desc = (*self.table).tupdesc;
+            let tuple = *(*self.table).vals.add(self.index);
+            let mut is_null = true;
+            let datum = pg_sys::SPI_getbinval(tuple, desc, column as i32, &mut is_null);
+            let oid = pg_sys::SPI_gettypeid(desc, column as i32);
+            if is_null { None } else { super::call::image_of(datum, oid) }
+        }
+    }
+
     /// As [`Row::get`], for a column that cannot be NULL.
     pub fn need<T: FromDatum + IntoDatum>(&self, column: usize) -> T {
         self.get(column).unwrap_or_else(|| panic!("column {column} is null"))

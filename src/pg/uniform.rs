@@ -1,11 +1,11 @@
 //! Values as text and as JSON, the same whatever the settings of the session are.
 
+use super::call::argument;
 use super::catalog;
 use super::role::Settings;
-use super::spi::Arg;
 use super::xact;
 use pgrx::callconv::BoxRet;
-use pgrx::datum::{Datum, DatumWithOid};
+use pgrx::datum::Datum;
 use pgrx::pgrx_sql_entity_graph::metadata::{
     ArgumentError, ReturnsError, ReturnsRef, SqlMappingRef, SqlTranslatable, TypeOrigin,
 };
@@ -151,27 +151,6 @@ pub fn json(call: pg_sys::FunctionCallInfo) -> PlainJson {
         let _settings = (*known).writing.settings();
         let value = || pg_sys::to_jsonb(call);
         if (*known).holds_json { PlainJson(xact::attempt(value).ok()) } else { PlainJson(Some(value())) }
-    }
-}
-
-/// # Safety
-/// `call` is a running call with more than `n` arguments.
-unsafe fn argument(call: pg_sys::FunctionCallInfo, n: usize) -> pg_sys::Datum {
-    // SAFETY: by the caller's promise.
-    unsafe { (*(*call).args.as_ptr().add(n)).value }
-}
-
-/// The arguments of a call from one on, none of which is NULL, with their types. They live as long as the call.
-pub fn arguments<'a>(call: pg_sys::FunctionCallInfo, from: usize) -> Vec<Arg<'a>> {
-    // SAFETY: `call` is what PostgreSQL called us with, a strict function.
-    unsafe {
-        let count = (*call).nargs as usize;
-        (from..count)
-            .map(|n| {
-                let oid = pg_sys::get_fn_expr_argtype((*call).flinfo, n as i32);
-                DatumWithOid::new(argument(call, n), oid)
-            })
-            .collect()
     }
 }
 

@@ -79,7 +79,11 @@ impl Column {
 
     /// The column as its type's output function writes it.
     pub fn output(&self, alias: &str) -> String {
-        if self.is_text { self.as_text(alias) } else { format!("rag_internal.plain_text({alias}.{})", quote(&self.name)) }
+        if self.is_text {
+            self.as_text(alias)
+        } else {
+            format!("rag_internal.plain_text({alias}.{})", quote(&self.name))
+        }
     }
 
     /// The column as a value that `jsonb_build_object` takes, or its text, where a cast to JSON could be somebody's code.

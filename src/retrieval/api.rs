@@ -2,8 +2,8 @@
 
 use super::{Query, Scope, Search, search_and_tell, shown};
 use crate::error::Error;
+use crate::pg::call;
 use crate::pg::jsonb::Jsonb;
-use crate::pg::uniform;
 use crate::pg::vector::Vector;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
@@ -54,5 +54,5 @@ search_function!(search_vector, Vector, vector => Query::Vector(&vector.0));
 
 #[pg_extern(sql = false)]
 fn shows_row(chunk_table: pg_sys::Oid, source_hash: i64, key: pg_sys::FunctionCallInfo) -> Result<bool, ErrorReport> {
-    Ok(shown::shows_row(chunk_table, source_hash, uniform::arguments(key, 2))?)
+    Ok(shown::shows_row(call::state(key), chunk_table, source_hash, call::arguments(key, 2))?)
 }

@@ -1,7 +1,7 @@
 //! All SQL text of the room: candidates with the owner's rights, then what the current role may see of them.
 
-use super::Found;
 use super::arm::Candidate;
+use super::{Found, shown};
 use crate::guc;
 use crate::pg::catalog;
 use crate::pg::jsonb::Jsonb;
@@ -306,6 +306,41 @@ pub fn shows_row(c: &Collection, hash: i64, key: Vec<Arg<'_>>) -> bool {
     let _acting = ActingAs::guarded_self();
     spi::connect(|s| s.query_kept(Snapshot::Active, &statement, &args).first().is_some())
 }
+
+/// All rows of a source that the current role may SELECT, as [`shows_row`] finds them one by one. None where they are more than
+/// can be remembered.
+pub fn shown_rows(c: &Collection) -> Option<shown::Rows> {
+    let columns_of_key = c.key.columns.len();
+    let statement = c.statement("shown rows", 0, || {
+        let (hash, key) = (c.content_hash("s"), columns("s", &c.key.columns));
+        format!("SELECT {hash}, {key} FROM {source} s", source = c.source.name)
+    });
+    let _acting = ActingAs::guarded_self();
+    spi::connect(|s| {
+        let mut cursor = s.cursor(&statement, &[]);
+        let mut found = shown::Rows::new(c.serve_stale);
+        loop {
+            let read = spi::in_own_memory(|| {
+                let rows = cursor.fetch(ROWS_AT_ONCE);
+                let mut count = 0;
+                for row in rows.iter() {
+                    let key: Option<Vec<_>> = (2..columns_of_key + 2).map(|column| row.image(column)).collect();
+                    if !found.add(row.need(1), &key?) {
+                        return None;
+                    }
+                    count += 1;
+                }
+                Some(count)
+            })?;
+            if read == 0 {
+                return Some(found);
+            }
+        }
+    })
+}
+
+/// So many rows are fetched at once where many are read.
+const ROWS_AT_ONCE: usize = 1000;
 
 /// Whether a chunk is shown whose row `s` is there: while the row has the content that the chunk was made of, which has this
 /// hash, and which `same_version` may tell quicker; of some collections also after that, until it is embedded anew.

@@ -90,12 +90,15 @@ async fn policies_are_those_of_the_moment() {
 #[tokio::test]
 async fn a_transaction_sees_what_it_altered_and_what_it_took_back() {
     let (db, session) = open().await;
-    let title = "SELECT count(*) FROM rag.search((SELECT embedding FROM probe), 'articles') WHERE title = 'New'";
+    let title =
+        "SELECT count(*) FROM rag.search((SELECT embedding FROM probe), 'articles') WHERE title LIKE 'Article %'";
     assert_eq!(session.number(FOUND).await, 3);
-    session
-        .run("BEGIN; ALTER TABLE articles RENAME COLUMN title TO heading; UPDATE articles SET heading = 'New'")
-        .await;
+    session.run("BEGIN; ALTER TABLE articles RENAME COLUMN title TO heading").await;
     assert_eq!(session.number(title).await, 3);
+    // A title is embedded: with another one a row is not what its chunks were made of.
+    session.run("SAVEPOINT r; UPDATE articles SET heading = 'New'").await;
+    assert_eq!(session.number(FOUND).await, 0);
+    session.run("ROLLBACK TO SAVEPOINT r").await;
     session
         .run("SAVEPOINT s; ALTER TABLE articles RENAME TO papers; ALTER TABLE papers RENAME COLUMN id TO number")
         .await;
@@ -107,8 +110,7 @@ async fn a_transaction_sees_what_it_altered_and_what_it_took_back() {
     session.run("ROLLBACK TO SAVEPOINT t").await;
     assert_eq!(session.number(title).await, 3);
     session.run("ROLLBACK").await;
-    assert_eq!(session.number(title).await, 0);
-    assert_eq!(session.number(FOUND).await, 3);
+    assert_eq!(session.number(title).await, 3);
     drop(db);
 }
 

@@ -13,12 +13,15 @@ const LOG: &str = "CREATE SCHEMA elsewhere; GRANT USAGE ON SCHEMA elsewhere TO P
     CREATE TABLE orders (id int); CREATE TYPE kind AS (name text, since date); CREATE DOMAIN day AS date;
     CREATE TABLE log (id int PRIMARY KEY, at timestamptz, day day, took interval, ratio float8, raw bytea, about regclass, span tstzrange,
                       days date[], kind kind, body text, hits int DEFAULT 0);";
-const ROW: &str = "(1, '2024-05-01 12:00+00', '2024-05-02', '-1 day +02:00', 0.1::float8 + 0.2, '\\x01ff', 'public.orders',
+const ROW: &str =
+    "(1, '2024-05-01 12:00+00', '2024-05-02', '-1 day +02:00', 0.1::float8 + 0.2, '\\x01ff', 'public.orders',
     '[2024-05-01 12:00+00,)', '{2024-05-01}', ROW('pump', '2024-05-01')::public.kind, 'The pump was replaced.')";
 
 async fn collect(session: &Session, name: &str, arguments: &str) {
     session
-        .run(&format!("SELECT rag.create_collection('{name}', 'public.{name}', {arguments}, embedding_model => 'fake/embed-64')"))
+        .run(&format!(
+            "SELECT rag.create_collection('{name}', 'public.{name}', {arguments}, embedding_model => 'fake/embed-64')"
+        ))
         .await;
     current(session).await;
 }
@@ -50,7 +53,15 @@ async fn what_is_found_does_not_depend_on_the_settings_of_writer_or_reader() {
     writer.run(&format!("INSERT INTO public.log VALUES {ROW}")).await;
     collect(&admin, "log", columns).await;
     let chunk = admin.value("SELECT content FROM log_chunks").await;
-    for text in ["2024-05-01 12:00:00+00", "2024-05-02", "-1 days +02:00:00", "0.30000000000000004", "\\x01ff", "public.orders", "(pump,2024-05-01)"] {
+    for text in [
+        "2024-05-01 12:00:00+00",
+        "2024-05-02",
+        "-1 days +02:00:00",
+        "0.30000000000000004",
+        "\\x01ff",
+        "public.orders",
+        "(pump,2024-05-01)",
+    ] {
         assert!(chunk.contains(text), "{text} is not in {chunk}");
     }
     let found = "SELECT title FROM rag.search('pump', 'log')";
@@ -74,7 +85,11 @@ async fn what_is_found_does_not_depend_on_the_settings_of_writer_or_reader() {
     check("under row-level security", &sessions, true).await;
     db.provider.forget();
     // Nothing of it changed, whoever looks.
-    writer.run(&format!("{OTHERS}; UPDATE public.log SET at = at, hits = 2; UPDATE public.log SET body = 'The valve.' WHERE false")).await;
+    writer
+        .run(&format!(
+            "{OTHERS}; UPDATE public.log SET at = at, hits = 2; UPDATE public.log SET body = 'The valve.' WHERE false"
+        ))
+        .await;
     admin.run("SELECT rag.refresh('log')").await;
     current(&admin).await;
     assert_eq!(embedded_texts(&db), 0);
@@ -100,9 +115,19 @@ async fn keys_are_the_same_whoever_writes_and_reads_them() {
         let table = format!("keyed_{n}");
         admin.run(&format!("CREATE TABLE {table} (id {key}, n int, body text, PRIMARY KEY (id, n))")).await;
         collect(&admin, &table, "'{body}'").await;
-        writer.run(&format!("{ODD}; SET IntervalStyle = 'postgres'; INSERT INTO public.{table} VALUES ({}, 1, 'the pump')", values[0])).await;
+        writer
+            .run(&format!(
+                "{ODD}; SET IntervalStyle = 'postgres'; INSERT INTO public.{table} VALUES ({}, 1, 'the pump')",
+                values[0]
+            ))
+            .await;
         // Many rows are captured in groups.
-        writer.run(&format!("{ODD}; INSERT INTO public.{table} SELECT {}, n, 'valve ' || n FROM generate_series(1, 60) n", values[1])).await;
+        writer
+            .run(&format!(
+                "{ODD}; INSERT INTO public.{table} SELECT {}, n, 'valve ' || n FROM generate_series(1, 60) n",
+                values[1]
+            ))
+            .await;
         current(&admin).await;
         let failures = "SELECT concat(key, error) FROM rag.failures";
         assert_eq!(admin.column(failures).await, Vec::<String>::new(), "{key}");
@@ -113,7 +138,11 @@ async fn keys_are_the_same_whoever_writes_and_reads_them() {
             for session in [&admin, &guest] {
                 session.run(settings).await;
                 assert_eq!(session.value(&found).await, json, "{key}, {settings}");
-                assert_eq!(session.number(&format!("SELECT count(*) FROM public.{table}_chunks")).await, 61, "{key}, {settings}");
+                assert_eq!(
+                    session.number(&format!("SELECT count(*) FROM public.{table}_chunks")).await,
+                    61,
+                    "{key}, {settings}"
+                );
             }
         }
         admin.run("RESET ALL").await;
@@ -148,7 +177,12 @@ async fn metadata_that_jsonb_cannot_hold_is_left_out_for_that_row() {
     let guest = db.connect_as(&reader).await;
     assert_eq!(guest.column(found).await, expected);
     assert_eq!(admin.number("SELECT count(*) FROM rag.search('parcels')").await, 5);
-    assert!(admin.value("SELECT rag.ask('When do parcels leave?', chat_model => 'local/extractive')").await.contains("two days"));
+    assert!(
+        admin
+            .value("SELECT rag.ask('When do parcels leave?', chat_model => 'local/extractive')")
+            .await
+            .contains("two days")
+    );
 }
 
 #[tokio::test]
@@ -159,7 +193,11 @@ async fn more_columns_than_a_function_has_arguments_work() {
     for n in [51, 120] {
         let (table, columns) = (format!("wide{n}"), (1..=n).map(|i| format!("c{i}")).collect::<Vec<_>>().join(","));
         let definitions = columns.replace(',', " text DEFAULT 'a word', ");
-        admin.run(&format!("CREATE TABLE {table} (id int PRIMARY KEY, title text, {definitions} text DEFAULT 'the last')")).await;
+        admin
+            .run(&format!(
+                "CREATE TABLE {table} (id int PRIMARY KEY, title text, {definitions} text DEFAULT 'the last')"
+            ))
+            .await;
         admin.run(&format!("INSERT INTO {table} (id, title) VALUES (1, 'wide')")).await;
         collect(&admin, &table, &format!("'{{{columns}}}', title => 'title', metadata => '{{{columns}}}'")).await;
         guard(&admin, &table, &reader).await;
@@ -230,7 +268,10 @@ async fn a_key_whose_chunks_cannot_follow_never_fails_the_alter() {
     admin.run("ALTER TABLE articles ALTER id TYPE uuid USING md5(id)::uuid").await;
     let warned = admin.notices();
     let warning = warned.last().expect("a warning");
-    assert!(warning.message().contains("does not follow") && warning.hint().unwrap_or("").contains("rag.refresh"), "{warning:?}");
+    assert!(
+        warning.message().contains("does not follow") && warning.hint().unwrap_or("").contains("rag.refresh"),
+        "{warning:?}"
+    );
     let error = admin.refusal("SELECT * FROM rag.search('article', 'articles')", "55000").await;
     assert!(error.hint().unwrap_or("").contains("rag.refresh"), "{error:?}");
     admin.run("INSERT INTO articles VALUES (md5('x')::uuid, 'x', 'x')").await;

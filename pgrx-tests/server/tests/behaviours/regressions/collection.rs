@@ -228,6 +228,7 @@ async fn grants_that_others_made_or_that_the_owner_has_anyway_are_no_endless_wor
     admin.run(&format!("GRANT CREATE ON SCHEMA public TO {owner}")).await;
     let session = db.connect_as(&owner).await;
     super::make(&session, "notes").await;
+    current(&session).await;
     session.run(&format!("GRANT SELECT (id, body) ON notes TO {owner}")).await;
     // A reader hands on what it was given of the chunk table, to a role that may not read the source.
     session

@@ -244,7 +244,7 @@ impl Look<'_> {
         same(&found, &hits, search.k)
     }
 
-    /// The chunk table as the role reads it: the chunks of rows whose key and content it may SELECT.
+    /// The chunk table as the role reads it: the chunks of rows whose key, title and content it may SELECT.
     async fn check_chunk_table(&self, place: usize) -> Result<(), String> {
         let table = &self.model.tables[place];
         let sql = format!(

@@ -348,9 +348,10 @@ impl Table {
         self.keys.iter().map(|p| self.columns[*p].name.clone()).collect()
     }
 
-    /// The content columns' values as a JSON array.
+    /// The values of what is embedded, content columns and then the title, as a JSON array.
     pub fn content_values(&self) -> String {
-        format!("pg_catalog.jsonb_build_array({})", self.list(&self.content))
+        let embedded: Vec<usize> = self.content.iter().chain(&self.title).copied().collect();
+        format!("pg_catalog.jsonb_build_array({})", self.list(&embedded))
     }
 
     /// Title, link and metadata as `rag.search` shows them, separated by commas.
