@@ -104,9 +104,7 @@ fn verify(
     ErrorReport,
 > {
     let findings = verifying::verify(&required(collection, "collection")?)?;
-    Ok(TableIterator::new(
-        findings.into_iter().map(|f| (f.problem, f.rows, f.example, f.detail, f.hint)),
-    ))
+    Ok(TableIterator::new(findings.into_iter().map(|f| (f.problem, f.rows, f.example, f.detail, f.hint))))
 }
 
 #[pg_extern(sql = false)]

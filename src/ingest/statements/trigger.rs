@@ -96,9 +96,8 @@ pub fn restore(collection: i32, what: Repair) {
         spoilt.filter_map(|t| t.id).for_each(quiet_ddl::drop_trigger);
     }
     if what != Repair::Modes {
-        let missing = |t: &Trigger| {
-            !t.is_clone && t.found == Found::Nothing && (what == Repair::All || is_of_partition(t))
-        };
+        let missing =
+            |t: &Trigger| !t.is_clone && t.found == Found::Nothing && (what == Repair::All || is_of_partition(t));
         for trigger in Trigger::all(collection).into_iter().filter(missing) {
             quiet_ddl::create_trigger(trigger.relation, &trigger.definition);
         }
@@ -125,7 +124,8 @@ pub fn remove(collection: i32) {
 
 /// Removes triggers of a collection from where they should not be.
 fn remove_others(collection: i32) {
-    const SQL: &str = "SELECT l.id FROM rag_internal.capture_leftovers($1) l";
+    const SQL: &str = "SELECT l.id FROM rag_internal.collection c
+        CROSS JOIN LATERAL rag_internal.capture_leftovers(c.id, c.source) l WHERE c.id = $1";
     let ids: Vec<pg_sys::Oid> =
         spi::connect(|s| s.query(Snapshot::New, SQL, &[arg(collection)]).iter().map(|row| row.need(1)).collect());
     ids.into_iter().for_each(quiet_ddl::drop_trigger);
