@@ -197,8 +197,8 @@ REVOKE EXECUTE ON FUNCTION rag_internal.capture_leftovers(integer, oid) FROM PUB
 COMMENT ON FUNCTION rag_internal.capture_leftovers(integer, oid) IS
 'Capture triggers of a collection that should not be there, on tables of its source''s owner: on partitions that were detached, or renamed ones; all of them where the collection is gone';
 
-CREATE FUNCTION rag_internal.capture_state(of_collection integer) RETURNS text
-    LANGUAGE plpgsql STABLE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION rag_internal.describe_capture(of_collection integer) RETURNS text
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     triggers bigint;
     faults bigint;
@@ -221,6 +221,13 @@ BEGIN
     RETURN 'off' || coalesce(' since ' || date_trunc('second', since), '') || ': ' || first
         || CASE WHEN faults > 1 THEN format(', and %s more', faults - 1) ELSE '' END;
 END $$;
+REVOKE EXECUTE ON FUNCTION rag_internal.describe_capture(integer) FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.describe_capture(integer) IS 'What rag_internal.capture_state says, for whoever may read what is registered';
+
+-- rag.status asks it for its reader, so everybody may call it; it says of triggers what pg_trigger says to everybody.
+CREATE FUNCTION rag_internal.capture_state(of_collection integer) RETURNS text
+    LANGUAGE c STABLE STRICT PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME', 'capture_state_wrapper';
 GRANT EXECUTE ON FUNCTION rag_internal.capture_state(integer) TO PUBLIC;
 COMMENT ON FUNCTION rag_internal.capture_state(integer) IS
 'Whether changes of a collection''s source are noted: on, or what is wrong with its triggers, and since when, where that is known. NULL: the source is gone';

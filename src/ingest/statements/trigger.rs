@@ -158,7 +158,7 @@ pub fn faults(collection: i32) -> Option<Faults> {
     const SQL: &str = "SELECT pg_catalog.count(*) AS count,
                pg_catalog.min(pg_catalog.jsonb_build_object('table', t.relation_name, 'trigger', t.name)::pg_catalog.text
                               COLLATE pg_catalog.\"C\")::pg_catalog.jsonb AS example,
-               rag_internal.capture_state($1) AS state
+               rag_internal.describe_capture($1) AS state
         FROM rag_internal.capture_triggers($1) t WHERE t.found IS DISTINCT FROM t.mode";
     let _acting = ActingAs::superuser();
     spi::connect(|s| {
@@ -166,4 +166,11 @@ pub fn faults(collection: i32) -> Option<Faults> {
         let row = rows.first()?;
         Some(Faults { count: row.need_named("count"), example: row.named("example")?, state: row.named("state")? })
     })
+}
+
+/// Whether changes of a collection's source are captured: `on`, or what is wrong. `None`: the source is gone.
+pub fn state(collection: i32) -> Option<String> {
+    const SQL: &str = "SELECT rag_internal.describe_capture($1)";
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| s.query(Snapshot::Active, SQL, &[arg(collection)]).one())
 }
