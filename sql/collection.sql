@@ -145,7 +145,7 @@ BEGIN
         -- The collection is gone by now, so all of its triggers are left over. Copies go with what they are copies of.
         RETURN QUERY
             SELECT r.relowner, format('DROP TRIGGER %I ON %s', l.name, l.relation::regclass)
-            FROM rag_internal.capture_leftovers(gone.id) l JOIN pg_class r ON r.oid = l.relation;
+            FROM rag_internal.capture_leftovers(gone.id, gone.source) l JOIN pg_class r ON r.oid = l.relation;
     END LOOP;
     -- A trigger that goes while its table stays is missed.
     FOR gone IN

@@ -206,25 +206,28 @@ REVOKE EXECUTE ON FUNCTION rag_internal.capture_triggers(integer) FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.capture_triggers(integer) IS
 'The capture triggers that a collection''s source and its partitions should have, with what makes each and when it fires (pg_trigger.tgenabled), and what is found of it: NULL where it is missing, - where a trigger of that name is another';
 
-CREATE FUNCTION rag_internal.capture_leftovers(of_collection integer) RETURNS TABLE (relation oid, name text, id oid)
+CREATE FUNCTION rag_internal.capture_leftovers(of_collection integer, source oid) RETURNS TABLE (relation oid, name text, id oid)
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    -- Not copies: those go with what they are copies of.
+    -- Not copies: those go with what they are copies of. Nor those on tables of others, who could lock them against whoever drops
+    -- what is left over.
     RETURN QUERY
     SELECT t.tgrelid, t.tgname::text, t.oid
     FROM pg_depend d
     JOIN pg_trigger t ON t.oid = d.objid AND t.tgparentid = 0
      AND t.tgargs = convert_to(of_collection::text, 'UTF8') || '\x00'::bytea
+    JOIN pg_class r ON r.oid = t.tgrelid
+    JOIN pg_class s ON s.oid = source AND s.relowner = r.relowner
     WHERE d.classid = 'pg_trigger'::regclass AND d.refclassid = 'pg_proc'::regclass
       AND d.refobjid = 'rag_internal.capture()'::regprocedure
       AND NOT EXISTS (SELECT FROM rag_internal.capture_triggers(of_collection) w WHERE w.id = t.oid);
 END $$;
-REVOKE EXECUTE ON FUNCTION rag_internal.capture_leftovers(integer) FROM PUBLIC;
-COMMENT ON FUNCTION rag_internal.capture_leftovers(integer) IS
-'Capture triggers of a collection that should not be there: on partitions that were detached, or renamed ones';
+REVOKE EXECUTE ON FUNCTION rag_internal.capture_leftovers(integer, oid) FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.capture_leftovers(integer, oid) IS
+'Capture triggers of a collection that should not be there, on tables of its source''s owner: on partitions that were detached, or renamed ones; all of them where the collection is gone';
 
-CREATE FUNCTION rag_internal.capture_state(of_collection integer) RETURNS text
-    LANGUAGE plpgsql STABLE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION rag_internal.describe_capture(of_collection integer) RETURNS text
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     triggers bigint;
     faults bigint;
@@ -247,6 +250,13 @@ BEGIN
     RETURN 'off' || coalesce(' since ' || date_trunc('second', since), '') || ': ' || first
         || CASE WHEN faults > 1 THEN format(', and %s more', faults - 1) ELSE '' END;
 END $$;
+REVOKE EXECUTE ON FUNCTION rag_internal.describe_capture(integer) FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.describe_capture(integer) IS 'What rag_internal.capture_state says, for whoever may read what is registered';
+
+-- rag.status asks it for its reader, so everybody may call it; it says of triggers what pg_trigger says to everybody.
+CREATE FUNCTION rag_internal.capture_state(of_collection integer) RETURNS text
+    LANGUAGE c STABLE STRICT PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME', 'capture_state_wrapper';
 GRANT EXECUTE ON FUNCTION rag_internal.capture_state(integer) TO PUBLIC;
 COMMENT ON FUNCTION rag_internal.capture_state(integer) IS
 'Whether changes of a collection''s source are noted: on, or what is wrong with its triggers, and since when, where that is known. NULL: the source is gone';
@@ -265,6 +275,7 @@ DECLARE
     is_off boolean;
     is_missing boolean;
     is_wrong boolean;
+    has_gap boolean;
 BEGIN
     SELECT coalesce(bool_or(t.found IN ('D', '-')), false), coalesce(bool_or(t.found IS NULL), false),
            coalesce(bool_or(t.found NOT IN ('D', '-') AND t.found <> t.mode), false)
@@ -275,14 +286,17 @@ BEGIN
     IF tag = 'ALTER TABLE' AND is_wrong THEN
         PERFORM rag_internal.restore_capture(of_collection, 'modes');
     END IF;
-    IF is_off OR tag IN ('ALTER TRIGGER', 'DROP TRIGGER') AND is_missing THEN
-        INSERT INTO rag_internal.capture_gap (collection)
-        SELECT of_collection WHERE NOT EXISTS (SELECT FROM rag_internal.capture_gap g WHERE g.collection = of_collection);
-    ELSIF tag = 'ALTER TABLE' AND is_wrong OR EXISTS (SELECT FROM rag_internal.capture_gap g WHERE g.collection = of_collection) THEN
+    is_off := is_off OR tag IN ('ALTER TRIGGER', 'DROP TRIGGER') AND is_missing;
+    has_gap := EXISTS (SELECT FROM rag_internal.capture_gap g WHERE g.collection = of_collection);
+    IF is_off AND NOT has_gap THEN
+        INSERT INTO rag_internal.capture_gap (collection) VALUES (of_collection);
+    END IF;
+    -- Also while others are off: two sessions that enable those of two partitions at a time see each other's as off.
+    IF tag = 'ALTER TABLE' AND is_wrong OR has_gap AND NOT is_off THEN
         INSERT INTO rag_internal.queue (collection, key) VALUES (of_collection, NULL);
-        IF NOT is_missing THEN
-            PERFORM rag_internal.close_gap(of_collection);
-        END IF;
+    END IF;
+    IF has_gap AND NOT is_off AND NOT is_missing THEN
+        PERFORM rag_internal.close_gap(of_collection);
     END IF;
 END $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.follow_capture(integer, text) FROM PUBLIC;

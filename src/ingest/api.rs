@@ -1,6 +1,6 @@
 //! `rag.wait_until_current`, `rag.retry_failures`, `rag.verify`; the trigger functions `rag_internal.capture`,
 //! `rag_internal.wake_worker`; `rag_internal.wake_at_commit`, `rag_internal.is_capturing`, `rag_internal.grant_quietly`,
-//! `rag_internal.restore_capture`, `rag_internal.has_text`.
+//! `rag_internal.restore_capture`, `rag_internal.capture_state`, `rag_internal.has_text`.
 
 use super::statements::trigger::{self, Repair};
 use super::statements::{failure, pause, waiting};
@@ -104,9 +104,7 @@ fn verify(
     ErrorReport,
 > {
     let findings = verifying::verify(&required(collection, "collection")?)?;
-    Ok(TableIterator::new(
-        findings.into_iter().map(|f| (f.problem, f.rows, f.example, f.detail, f.hint)),
-    ))
+    Ok(TableIterator::new(findings.into_iter().map(|f| (f.problem, f.rows, f.example, f.detail, f.hint))))
 }
 
 #[pg_extern(sql = false)]
@@ -123,4 +121,9 @@ fn restore_capture(of_collection: Option<i32>, what: Option<String>) -> Result<(
 #[pg_extern(sql = false)]
 fn has_text(value: Option<String>) -> Result<bool, ErrorReport> {
     Ok(value.is_some_and(|text| !ragent_core::text::is_blank_within(&text, &interrupt::check)))
+}
+
+#[pg_extern(sql = false)]
+fn capture_state(of_collection: i32) -> Result<Option<String>, ErrorReport> {
+    Ok(trigger::state(of_collection))
 }

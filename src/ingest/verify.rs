@@ -31,14 +31,14 @@ pub fn verify(name: &str) -> Result<Vec<Finding>> {
         return registry::existing(name).map(|_| Vec::new());
     };
     registry::must_own(&c)?;
-    let refresh = format!("SELECT rag.refresh({});", quote_literal(&c.name));
+    let refresh = format!("rag.refresh({})", quote_literal(&c.name));
     let mut findings: Vec<Finding> = trigger::faults(c.id)
         .map(|faults| Finding {
             problem: "capture".into(),
             rows: Some(faults.count),
             example: Some(faults.example),
             detail: faults.state,
-            hint: format!("{refresh} makes the triggers as they should be and compares everything."),
+            hint: format!("To make the triggers as they should be, and compare everything: SELECT {refresh}."),
         })
         .into_iter()
         .collect();
@@ -51,7 +51,13 @@ pub fn verify(name: &str) -> Result<Vec<Finding>> {
         hint: format!("See rag.failures; SELECT rag.retry_failures({}) queues them again.", quote_literal(&c.name)),
     }));
     if let Err(e) = c.check() {
-        findings.push(Finding { problem: "unusable".into(), rows: None, example: None, detail: e.message, hint: e.hint });
+        findings.push(Finding {
+            problem: "unusable".into(),
+            rows: None,
+            example: None,
+            detail: e.message,
+            hint: e.hint,
+        });
         return Ok(findings);
     }
     findings.extend(differences(&c, failed, &refresh));
@@ -67,7 +73,7 @@ fn differences(c: &Collection, failed: Vec<String>, refresh: &str) -> Vec<Findin
                 rows: Some(rows),
                 example: None,
                 detail: "so many rows are queued that the others cannot be told from them".into(),
-                hint: format!("SELECT rag.wait_until_current({}), then try again.", quote_literal(&c.name)),
+                hint: format!("Wait with SELECT rag.wait_until_current({}), then try again.", quote_literal(&c.name)),
             }];
         }
     };
@@ -80,7 +86,7 @@ fn differences(c: &Collection, failed: Vec<String>, refresh: &str) -> Vec<Findin
                 problem: d.problem,
                 rows: Some(d.rows),
                 example: Some(d.example),
-                hint: format!("{refresh} compares everything; the worker then mends what differs."),
+                hint: format!("To have the worker mend it: SELECT {refresh}."),
             })
             .collect(),
         Err(e) => vec![Finding {
@@ -88,7 +94,9 @@ fn differences(c: &Collection, failed: Vec<String>, refresh: &str) -> Vec<Findin
             rows: None,
             example: None,
             detail: e.message,
-            hint: format!("{refresh} has each row read by itself; those that cannot be read are then in rag.failures."),
+            hint: format!(
+                "To have each row read by itself, and those that cannot be read put among rag.failures: SELECT {refresh}."
+            ),
         }],
     }
 }

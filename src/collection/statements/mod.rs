@@ -202,8 +202,9 @@ pub fn altered_tables() -> Vec<Altered> {
     const SQL: &str = "SELECT coalesce(t.tgrelid, d.objid) AS relation, d.command
         FROM pg_catalog.pg_event_trigger_ddl_commands() d
         LEFT JOIN pg_catalog.pg_trigger t
-          ON d.classid = 'pg_catalog.pg_trigger'::pg_catalog.regclass AND t.oid = d.objid
-        WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass OR t.oid IS NOT NULL";
+          ON d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_trigger'::pg_catalog.regclass::pg_catalog.oid
+         AND t.oid OPERATOR(pg_catalog.=) d.objid
+        WHERE d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid OR t.oid IS NOT NULL";
     let _acting = ActingAs::superuser();
     spi::connect(|s| {
         let rows = s.query(Snapshot::New, SQL, &[]);

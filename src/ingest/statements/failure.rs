@@ -54,8 +54,7 @@ pub fn count(collections: &[i32]) -> i64 {
 
 /// The keys of a collection's failed rows, as JSON text.
 pub fn keys(collection: i32) -> Vec<String> {
-    const SQL: &str =
-        "SELECT key::pg_catalog.text AS key FROM rag_internal.failure WHERE collection = $1";
+    const SQL: &str = "SELECT key::pg_catalog.text AS key FROM rag_internal.failure WHERE collection = $1";
     let _acting = ActingAs::superuser();
     spi::connect(|s| {
         s.query(Snapshot::Active, SQL, &[arg(collection)]).iter().map(|row| row.need_named("key")).collect()

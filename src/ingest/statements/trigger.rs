@@ -96,9 +96,8 @@ pub fn restore(collection: i32, what: Repair) {
         spoilt.filter_map(|t| t.id).for_each(quiet_ddl::drop_trigger);
     }
     if what != Repair::Modes {
-        let missing = |t: &Trigger| {
-            !t.is_clone && t.found == Found::Nothing && (what == Repair::All || is_of_partition(t))
-        };
+        let missing =
+            |t: &Trigger| !t.is_clone && t.found == Found::Nothing && (what == Repair::All || is_of_partition(t));
         for trigger in Trigger::all(collection).into_iter().filter(missing) {
             quiet_ddl::create_trigger(trigger.relation, &trigger.definition);
         }
@@ -125,7 +124,8 @@ pub fn remove(collection: i32) {
 
 /// Removes triggers of a collection from where they should not be.
 fn remove_others(collection: i32) {
-    const SQL: &str = "SELECT l.id FROM rag_internal.capture_leftovers($1) l";
+    const SQL: &str = "SELECT l.id FROM rag_internal.collection c
+        CROSS JOIN LATERAL rag_internal.capture_leftovers(c.id, c.source) l WHERE c.id = $1";
     let ids: Vec<pg_sys::Oid> =
         spi::connect(|s| s.query(Snapshot::New, SQL, &[arg(collection)]).iter().map(|row| row.need(1)).collect());
     ids.into_iter().for_each(quiet_ddl::drop_trigger);
@@ -158,7 +158,7 @@ pub fn faults(collection: i32) -> Option<Faults> {
     const SQL: &str = "SELECT pg_catalog.count(*) AS count,
                pg_catalog.min(pg_catalog.jsonb_build_object('table', t.relation_name, 'trigger', t.name)::pg_catalog.text
                               COLLATE pg_catalog.\"C\")::pg_catalog.jsonb AS example,
-               rag_internal.capture_state($1) AS state
+               rag_internal.describe_capture($1) AS state
         FROM rag_internal.capture_triggers($1) t WHERE t.found IS DISTINCT FROM t.mode";
     let _acting = ActingAs::superuser();
     spi::connect(|s| {
@@ -166,4 +166,11 @@ pub fn faults(collection: i32) -> Option<Faults> {
         let row = rows.first()?;
         Some(Faults { count: row.need_named("count"), example: row.named("example")?, state: row.named("state")? })
     })
+}
+
+/// Whether changes of a collection's source are captured: `on`, or what is wrong. `None`: the source is gone.
+pub fn state(collection: i32) -> Option<String> {
+    const SQL: &str = "SELECT rag_internal.describe_capture($1)";
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| s.query(Snapshot::Active, SQL, &[arg(collection)]).one())
 }

@@ -60,7 +60,11 @@ fn found(findings: &[(&str, &str)]) -> BTreeMap<String, String> {
 async fn expect_exact(session: &Session, table: &str) {
     current(session).await;
     assert_eq!(verify(session, table).await, found(&[]), "{table}");
-    let key = if session.number(&format!("SELECT count(*) FROM pg_attribute WHERE attrelid = '{table}'::regclass AND attname = 'part'")).await > 0 {
+    let key = if session
+        .number(&format!("SELECT count(*) FROM pg_attribute WHERE attrelid = '{table}'::regclass AND attname = 'part'"))
+        .await
+        > 0
+    {
         "id, part"
     } else {
         "id"
@@ -94,15 +98,8 @@ async fn modes(session: &Session, table: &str) -> Vec<String> {
     session.column(&sql).await
 }
 
-const PLAIN: [&str; 7] = [
-    "delete O",
-    "delete_replica R",
-    "insert O",
-    "insert_replica R",
-    "truncate A",
-    "update O",
-    "update_replica R",
-];
+const PLAIN: [&str; 7] =
+    ["delete O", "delete_replica R", "insert O", "insert_replica R", "truncate A", "update O", "update_replica R"];
 const IN_PARTS: [&str; 4] = ["delete A", "insert A", "truncate A", "update A"];
 
 #[tokio::test]
@@ -134,7 +131,10 @@ async fn what_changed_while_triggers_were_off_is_found_once_they_are_on() {
         session.run(&format!("ALTER TABLE pool {on}")).await;
         assert_eq!(modes(&session, "pool").await, PLAIN);
         expect_exact(&session, "pool").await;
-        assert_eq!(first(&session, "pool", "When does the pool open?").await, format!("The pool opens at {hour}, {on}."));
+        assert_eq!(
+            first(&session, "pool", "When does the pool open?").await,
+            format!("The pool opens at {hour}, {on}.")
+        );
         session.run("UPDATE pool SET body = 'The sauna is open.' WHERE id = 2").await;
         expect_exact(&session, "pool").await;
     }
@@ -158,7 +158,9 @@ async fn triggers_that_are_switched_one_by_one_or_in_one_transaction_are_noticed
     make(&session, "notes", &["one", "two"]).await;
     let id = session.value("SELECT id FROM rag_internal.collection").await;
     let update = format!("rag_capture_{id}_update");
-    session.run(&format!("ALTER TABLE notes DISABLE TRIGGER {update}; UPDATE notes SET body = 'uno' WHERE id = 1")).await;
+    session
+        .run(&format!("ALTER TABLE notes DISABLE TRIGGER {update}; UPDATE notes SET body = 'uno' WHERE id = 1"))
+        .await;
     current(&session).await;
     assert_eq!(verify(&session, "notes").await, found(&[("capture", "1"), ("stale", "1")]));
     session.run(&format!("ALTER TABLE notes ENABLE ALWAYS TRIGGER {update}")).await;
@@ -185,6 +187,31 @@ async fn triggers_that_are_switched_one_by_one_or_in_one_transaction_are_noticed
     session.run("BEGIN; ALTER TABLE notes DISABLE TRIGGER USER; ROLLBACK").await;
     assert_eq!(session.number("SELECT count(*) FROM rag_internal.capture_gap").await, 0);
     assert_eq!(session.number("SELECT count(*) FROM rag_internal.queue").await, 0);
+}
+
+#[tokio::test]
+async fn parts_whose_triggers_are_switched_by_several_sessions_at_a_time_wait_for_nobody_and_are_compared() {
+    let (db, session) = Database::open().await;
+    make_in_parts(&session, "parts").await;
+    let (a, b) = (db.connect().await, db.connect().await);
+    for session in [&a, &b] {
+        session.run("SET lock_timeout = '5 s'").await;
+    }
+    a.run("BEGIN; ALTER TABLE parts_1 DISABLE TRIGGER ALL").await;
+    b.run("BEGIN; ALTER TABLE parts_3a DISABLE TRIGGER USER").await;
+    a.run("UPDATE parts_1 SET body = 'first ' || id; COMMIT").await;
+    b.run("TRUNCATE parts_3a; INSERT INTO parts_3a VALUES (30, 3, 'thirty'); COMMIT").await;
+    let state = capture(&session, "parts").await;
+    assert!(state.starts_with("off since"), "{state}");
+    a.run("BEGIN; ALTER TABLE parts_1 ENABLE TRIGGER ALL").await;
+    b.run("BEGIN; ALTER TABLE parts_3a ENABLE TRIGGER USER").await;
+    a.run("COMMIT").await;
+    b.run("COMMIT").await;
+    expect_exact(&session, "parts").await;
+    for part in ["parts", "parts_1", "parts_3a"] {
+        assert_eq!(modes(&session, part).await, IN_PARTS, "{part}");
+    }
+    assert_eq!([&a, &b].iter().map(|s| s.notices().len()).sum::<usize>(), 0);
 }
 
 #[tokio::test]
@@ -222,7 +249,9 @@ async fn a_trigger_that_was_dropped_replaced_or_renamed_is_told_and_made_anew() 
     }
     // Without anybody having seen it: there is no telling since when.
     admin.run("ALTER EVENT TRIGGER rag_follow_altered DISABLE; ALTER TABLE notes DISABLE TRIGGER USER").await;
-    admin.run("UPDATE notes SET body = 'unseen' WHERE id = 1; ALTER EVENT TRIGGER rag_follow_altered ENABLE ALWAYS").await;
+    admin
+        .run("UPDATE notes SET body = 'unseen' WHERE id = 1; ALTER EVENT TRIGGER rag_follow_altered ENABLE ALWAYS")
+        .await;
     assert!(capture(&owner, "notes").await.starts_with("off: trigger"));
     owner.run("SELECT rag.refresh('notes')").await;
     assert_eq!(modes(&owner, "notes").await, PLAIN);
@@ -319,7 +348,8 @@ async fn truncate_of_a_part_at_any_level_and_what_comes_and_goes_with_parts_is_c
     let owner = db.connect_as(&role).await;
     make_in_parts(&owner, "parts").await;
     make_in_parts(&owner, "others").await;
-    let refill = "INSERT INTO parts SELECT i, 1 + i % 4, 'row number ' || i FROM generate_series(1, 8) i ON CONFLICT DO NOTHING";
+    let refill =
+        "INSERT INTO parts SELECT i, 1 + i % 4, 'row number ' || i FROM generate_series(1, 8) i ON CONFLICT DO NOTHING";
     for (change, left) in [
         ("TRUNCATE parts_1", 6),
         ("TRUNCATE parts_3", 4),
@@ -332,8 +362,11 @@ async fn truncate_of_a_part_at_any_level_and_what_comes_and_goes_with_parts_is_c
         ("TRUNCATE parts_3; INSERT INTO parts_3 VALUES (30, 3, 'thirty'), (40, 4, 'forty')", 2),
         ("ALTER TABLE parts ATTACH PARTITION parts_3 FOR VALUES IN (3, 4)", 4),
         ("TRUNCATE parts_3a", 3),
-        ("CREATE TABLE parts_5 (LIKE parts INCLUDING ALL); INSERT INTO parts_5 VALUES (50, 5, 'fifty');
-          ALTER TABLE parts ATTACH PARTITION parts_5 FOR VALUES IN (5)", 4),
+        (
+            "CREATE TABLE parts_5 (LIKE parts INCLUDING ALL); INSERT INTO parts_5 VALUES (50, 5, 'fifty');
+          ALTER TABLE parts ATTACH PARTITION parts_5 FOR VALUES IN (5)",
+            4,
+        ),
         ("ALTER TABLE parts DETACH PARTITION parts_5 CONCURRENTLY", 3),
         ("TRUNCATE parts_5", 3),
     ] {
@@ -364,7 +397,8 @@ async fn commands_that_change_no_rows_ask_for_no_comparison() {
     make_in_parts(&session, "parts").await;
     make_in_parts(&session, "others").await;
     session.run("CREATE TABLE plain (id int PRIMARY KEY); CREATE TABLE p (id int) PARTITION BY LIST (id); CREATE TABLE p1 PARTITION OF p DEFAULT").await;
-    const COMPARED: &str = "SELECT c.name FROM rag_internal.queue q JOIN rag_internal.collection c ON c.id = q.collection
+    const COMPARED: &str =
+        "SELECT c.name FROM rag_internal.queue q JOIN rag_internal.collection c ON c.id = q.collection
         WHERE q.key IS NULL AND q.keys IS NULL ORDER BY 1";
     for change in [
         "DROP TABLE plain",
@@ -401,14 +435,14 @@ async fn rows_that_changed_while_a_collection_could_not_be_used_are_found() {
         .await;
     collect(&session, "notes").await;
     current(&session).await;
-    session.run("ALTER TABLE notes DROP CONSTRAINT notes_pk; UPDATE notes SET body = 'new text about apples' WHERE id = 1").await;
+    session
+        .run("ALTER TABLE notes DROP CONSTRAINT notes_pk; UPDATE notes SET body = 'new text about apples' WHERE id = 1")
+        .await;
     let findings = session.rows("SELECT problem, detail, hint FROM rag.verify('notes')").await;
     assert_eq!(findings[0][0].as_deref(), Some("unusable"));
     assert!(findings[0][1].as_deref().is_some_and(|d| d.contains("primary key")), "{findings:?}");
     session.run("ALTER TABLE notes ADD PRIMARY KEY (id)").await;
-    session
-        .wait_until("the comparison", PATIENCE, "SELECT count(*) = 0 FROM rag_internal.queue")
-        .await;
+    session.wait_until("the comparison", PATIENCE, "SELECT count(*) = 0 FROM rag_internal.queue").await;
     expect_exact(&session, "notes").await;
     assert_eq!(first(&session, "notes", "apples").await, "new text about apples");
 }
@@ -519,7 +553,10 @@ async fn altering_a_source_succeeds_whatever_keeps_the_collection_from_following
     other.run("BEGIN; LOCK TABLE rag_internal.queue IN SHARE MODE").await;
     session.run("SET lock_timeout = '100 ms'; ALTER TABLE notes ENABLE TRIGGER USER; RESET lock_timeout").await;
     other.run("ROLLBACK").await;
-    let warned = session.notices().iter().any(|n| n.severity() == "WARNING" && n.hint().is_some_and(|h| h.contains("rag.refresh('notes')")));
+    let warned = session
+        .notices()
+        .iter()
+        .any(|n| n.severity() == "WARNING" && n.hint().is_some_and(|h| h.contains("rag.refresh('notes')")));
     assert!(warned, "{:?}", session.notices());
     assert!(capture(&session, "notes").await.starts_with("off since"));
     session.run("SELECT rag.refresh('notes')").await;
@@ -559,8 +596,12 @@ impl Doings {
             0..3 => format!("INSERT INTO {table} VALUES ({id}{part}, {body}) ON CONFLICT DO NOTHING"),
             3 | 4 => format!("UPDATE {table} SET body = {body} WHERE id = {id}"),
             5 => format!("DELETE FROM {table} WHERE id BETWEEN {id} AND {id} + 2"),
-            6 => format!("UPDATE {table} SET id = id + 100 WHERE id = {to} AND id + 100 NOT IN (SELECT id FROM {table})"),
-            _ if is_in_parts => format!("UPDATE {table} SET part = part % 4 + 1 WHERE id = {id} AND id NOT IN (SELECT id FROM {table} GROUP BY id HAVING count(*) > 1)"),
+            6 => {
+                format!("UPDATE {table} SET id = id + 100 WHERE id = {to} AND id + 100 NOT IN (SELECT id FROM {table})")
+            }
+            _ if is_in_parts => format!(
+                "UPDATE {table} SET part = part % 4 + 1 WHERE id = {id} AND id NOT IN (SELECT id FROM {table} GROUP BY id HAVING count(*) > 1)"
+            ),
             _ => format!("DELETE FROM {table} WHERE id = {id}; INSERT INTO {table} VALUES ({id}, {body})"),
         }
     }
@@ -571,7 +612,9 @@ impl Doings {
         match self.random.below(3) {
             0 => format!("ALTER TABLE {table} DISABLE TRIGGER {which}"),
             1 => format!("ALTER TABLE {table} ENABLE TRIGGER {which}"),
-            _ => format!("ALTER TABLE {table} DISABLE TRIGGER {which}; {rows}; ALTER TABLE {table} ENABLE TRIGGER {which}"),
+            _ => format!(
+                "ALTER TABLE {table} DISABLE TRIGGER {which}; {rows}; ALTER TABLE {table} ENABLE TRIGGER {which}"
+            ),
         }
     }
 
@@ -610,7 +653,13 @@ impl Doings {
             }
             5 | 6 if is_in_parts => (self.parts(), false),
             5 => (format!("TRUNCATE {table}"), false),
-            6 => (format!("SET session_replication_role = replica; {}; RESET session_replication_role", self.rows(table, is_in_parts)), false),
+            6 => (
+                format!(
+                    "SET session_replication_role = replica; {}; RESET session_replication_role",
+                    self.rows(table, is_in_parts)
+                ),
+                false,
+            ),
             7 => {
                 let word = self.random.choose(&["insert", "update", "delete", "truncate"]);
                 (format!("DROP TRIGGER IF EXISTS rag_capture_{id}_{word} ON {table}"), true)
@@ -632,11 +681,8 @@ async fn after_anything_at_all_verify_is_clean_and_chunks_are_what_rows_say() {
     let (_db, session) = Database::open().await;
     make(&session, "plain", &["one", "two", "three"]).await;
     make_in_parts(&session, "whole").await;
-    let mut doings = Doings {
-        random: Random::new(seed as u64),
-        tables: 0,
-        parts: ["whole_1".into(), "whole_2".into()],
-    };
+    let mut doings =
+        Doings { random: Random::new(seed as u64), tables: 0, parts: ["whole_1".into(), "whole_2".into()] };
     for case in 0..cases {
         for table in ["plain", "whole"] {
             let id = session.value(&format!("SELECT id FROM rag_internal.collection WHERE name = '{table}'")).await;
@@ -654,7 +700,11 @@ async fn after_anything_at_all_verify_is_clean_and_chunks_are_what_rows_say() {
                 }
                 done.push(sql);
             }
-            let end = if refresh { format!("SELECT rag.refresh('{table}')") } else { format!("ALTER TABLE {table} ENABLE TRIGGER ALL") };
+            let end = if refresh {
+                format!("SELECT rag.refresh('{table}')")
+            } else {
+                format!("ALTER TABLE {table} ENABLE TRIGGER ALL")
+            };
             session.run(&end).await;
             if table == "whole" && !refresh {
                 for part in ["whole_3", "whole_3a", "whole_3b", &doings.parts[0], &doings.parts[1]] {

@@ -524,9 +524,11 @@ async fn no_function_lends_rights_to_everybody() {
         all("p.pronamespace = 'rag_internal'::regnamespace AND has_function_privilege('public', p.oid, 'EXECUTE')")
             .await;
     let known = [
+        "capture_state(integer)",
         "check_options(boolean,oid)",
         "current_scope()",
         "drop_leftovers()",
+        "has_text(text)",
         "in_scope(jsonb)",
         "is_capturing(integer)",
         "may_read(integer)",
