@@ -37,7 +37,7 @@ static WORKERS: GucSetting<i32> = GucSetting::<i32>::new(1);
 /// Most workers of a database.
 const MAX_WORKERS: i32 = 8;
 
-static EXACT_SEARCH_SIZE: GucSetting<i32> = GucSetting::<i32>::new(800);
+static EXACT_SEARCH_SIZE: GucSetting<i32> = GucSetting::<i32>::new(1024);
 static MAX_INPUT_BYTES: GucSetting<i32> = GucSetting::<i32>::new(1 << 20);
 static MAX_ROW_BYTES: GucSetting<i32> = GucSetting::<i32>::new(32 << 20);
 static WORKER_STATEMENT_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(10_000);

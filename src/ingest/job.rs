@@ -615,7 +615,8 @@ impl Job {
     }
 
     fn new_chunks(&self, rows: &[(usize, &JobRow)]) -> Vec<NewChunk> {
-        let places = self.slots.iter().zip(&self.vectors).flat_map(|(slot, v)| slot.iter().map(move |place| (*place, v)));
+        let places =
+            self.slots.iter().zip(&self.vectors).flat_map(|(slot, v)| slot.iter().map(move |place| (*place, v)));
         let vectors: HashMap<(usize, usize), &Option<Vec<f32>>> = places.collect();
         let mut new = Vec::new();
         for (r, row) in rows {

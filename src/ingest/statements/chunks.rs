@@ -1,12 +1,12 @@
 //! Chunk tables: reading what a row has and writing what it should have, as the source's owner.
 
+use super::copies::{self, Lost};
 use crate::pg::role::ActingAs;
 use crate::pg::spi::{self, Row, Snapshot, arg, quote};
 use crate::pg::vector::Vector;
 use crate::registry::Collection;
 use crate::registry::statements::columns;
 use pgrx::pg_sys::TransactionId;
-use super::copies::{self, Lost};
 use ragent_core::ingest::copies::{Standing, standings};
 use ragent_core::ingest::plan::{RowText, StoredChunk};
 use std::collections::{HashMap, HashSet};

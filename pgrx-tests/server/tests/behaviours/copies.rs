@@ -13,7 +13,9 @@ use ragent_server_tests::wait::PATIENCE;
 async fn collect(session: &Session, rows: &str) {
     session
         .run(&format!(
-            "CREATE TABLE docs (id int PRIMARY KEY, body text);
+            "CREATE FUNCTION words(seed text) RETURNS text LANGUAGE sql IMMUTABLE AS
+                $$ SELECT string_agg(md5(seed || i), ' ' ORDER BY i) FROM generate_series(1, 6) i $$;
+             CREATE TABLE docs (id int PRIMARY KEY, body text);
              INSERT INTO docs {rows};
              SELECT rag.create_collection('docs', 'docs', '{{body}}', embedding_model => 'fake/embed-384')"
         ))
@@ -33,8 +35,10 @@ async fn check(session: &Session, most_originals: usize) {
     assert!(number(1) <= most_originals, "a text is in the index {} times", number(1));
 }
 
-/// How many of the texts are not found first by a search for themselves.
+/// How many of the texts are not found first by a search for themselves. What is in the index is compared exactly: the fake
+/// model's vectors are as far from each other as can be, and an index does not find all of such.
 async fn not_found(session: &Session) -> i64 {
+    session.run("SET rag.exact_search_size = '1GB'").await;
     session
         .number(
             "SELECT count(*) FROM (SELECT DISTINCT body FROM docs) d
@@ -63,9 +67,13 @@ async fn many_equal_texts_hide_no_other() {
     assert_eq!(session.number(entries).await, 3);
     // What is shown and counted is as many as there are.
     assert_eq!(session.value("SELECT rows || ' ' || chunks FROM rag.status").await, "402 402");
+    assert_eq!(not_found(&session).await, 0);
     by_index(&session).await;
     for _ in 0..2 {
-        assert_eq!(not_found(&session).await, 0);
+        for text in ["The boiler in cellar B leaks.", "Elevator two is out of service."] {
+            let found = format!("SELECT content FROM rag.search('{text}', 'docs', k => 1)");
+            assert_eq!(session.value(&found).await, text);
+        }
         for (k, expected) in [(1, 1), (7, 7), (402, 402), (1000, 402)] {
             let found = format!(
                 "SELECT count(DISTINCT key) FROM rag.search('Please do not reply to this message.', 'docs', k => {k})"
@@ -110,14 +118,20 @@ async fn a_long_row_that_repeats_a_passage_is_embedded_once_for_each_passage() {
     let distinct = session.number("SELECT count(DISTINCT content_hash) FROM docs_chunks").await;
     assert!(distinct < 50 && session.number("SELECT count(*) FROM docs_chunks").await > 1000, "{distinct}");
     let texts = db.provider.counters().texts;
-    assert_eq!(texts.iter().filter(|(text, _)| text.contains("Passage")).map(|(_, times)| *times).sum::<u64>(), distinct as u64);
+    assert_eq!(
+        texts.iter().filter(|(text, _)| text.contains("some words")).map(|(_, times)| *times).sum::<u64>(),
+        distinct as u64
+    );
     let originals = "SELECT count(*) FROM docs_chunks WHERE NOT is_copy";
     assert_eq!(session.number(originals).await, distinct);
     // Everything moves by one place: nothing is embedded again but what is new, and each text stays in the index.
     db.provider.forget();
-    session.run("UPDATE docs SET body = E'A new beginning' || repeat(' of some words', 20) || E'.\\n\\n' || body").await;
+    session
+        .run("UPDATE docs SET body = E'A new beginning' || repeat(' of some words', 20) || E'.\\n\\n' || body")
+        .await;
     current(&session).await;
-    assert!(db.provider.counters().texts_embedded() <= 2);
+    let texts = db.provider.counters().texts;
+    assert!(texts.len() < 50 && texts.values().all(|times| *times == 1), "{} texts", texts.len());
     let distinct = session.number("SELECT count(DISTINCT content_hash) FROM docs_chunks").await;
     assert_eq!(session.number(originals).await, distinct);
     let texts = "SELECT count(DISTINCT content_hash) FROM docs_chunks WHERE NOT is_copy";
@@ -140,14 +154,18 @@ async fn a_text_that_is_refused_concerns_all_rows_that_have_it_and_no_others() {
     db.provider.heal();
     session.run("SELECT rag.retry_failures('docs')").await;
     current(&session).await;
-    assert_eq!(session.column("SELECT content FROM docs_chunks ORDER BY id").await, ["bad", "good", "bad", "good", "well"]);
+    assert_eq!(
+        session.column("SELECT content FROM docs_chunks ORDER BY id").await,
+        ["bad", "good", "bad", "good", "well"]
+    );
     check(&session, 1).await;
 }
 
 #[tokio::test]
 async fn when_the_original_goes_a_copy_takes_its_place() {
     let (_db, session) = Database::open().await;
-    collect(&session, "SELECT i, CASE WHEN i <= 6 THEN 'the same' ELSE 'note ' || i END FROM generate_series(1, 40) i").await;
+    collect(&session, "SELECT i, CASE WHEN i <= 6 THEN 'the same' ELSE 'note ' || i END FROM generate_series(1, 40) i")
+        .await;
     let original = "SELECT id FROM docs_chunks WHERE content = 'the same' AND NOT is_copy";
     for change in ["DELETE FROM docs WHERE id = $", "UPDATE docs SET body = 'another ' || id WHERE id = $"].repeat(2) {
         let id = session.value(original).await;
@@ -192,7 +210,7 @@ async fn a_copy_is_found_by_who_does_not_see_the_original() {
         .run(
             "CREATE TABLE docs (id int PRIMARY KEY, body text, tenant int, secret text);
              INSERT INTO docs SELECT i, 'The same for everybody.', i % 50, 'x' FROM generate_series(1, 500) i;
-             INSERT INTO docs SELECT i, 'number ' || i, i % 50, 'x' FROM generate_series(501, 600) i;
+             INSERT INTO docs SELECT i, 'The same for everybody but ' || i, i % 50, 'x' FROM generate_series(501, 600) i;
              ALTER TABLE docs ENABLE ROW LEVEL SECURITY;
              CREATE POLICY own ON docs USING (tenant = 7);
              SELECT rag.create_collection('docs', 'docs', '{body}', embedding_model => 'fake/embed-384')",
@@ -207,23 +225,34 @@ async fn a_copy_is_found_by_who_does_not_see_the_original() {
         .await;
     current(&admin).await;
     check(&admin, 1).await;
-    // Each group's original belongs to a tenant that the roles do not see.
-    let hidden = "SELECT count(*) FROM docs_chunks c JOIN docs d USING (id) WHERE NOT is_copy AND tenant = 7 AND d.id <= 500";
-    assert_eq!(admin.number(hidden).await, 0);
+    // The original belongs to a tenant that the roles do not see.
+    admin
+        .run(
+            "UPDATE docs d SET tenant = 8
+             WHERE id <= 500 AND EXISTS (SELECT FROM docs_chunks c WHERE c.id = d.id AND NOT c.is_copy)",
+        )
+        .await;
+    let equal = admin.number("SELECT count(*) FROM docs WHERE tenant = 7 AND id <= 500").await;
+    assert!(equal >= 9);
     for role in [role, of_columns] {
         let reader = db.connect_as(&role).await;
         for size in ["0", "'1GB'"] {
             reader.run(&format!("SET rag.exact_search_size = {size}")).await;
             let search = |k: usize| {
-                format!("SELECT count(*) || ' ' || count(*) FILTER (WHERE content = 'The same for everybody.')
-                         FROM rag.search('The same for everybody.', 'docs', k => {k})")
+                format!(
+                    "SELECT count(*) || ' ' || count(*) FILTER (WHERE content = 'The same for everybody.')
+                         FROM rag.search('The same for everybody.', 'docs', k => {k})"
+                )
             };
             assert_eq!(reader.value(&search(1)).await, "1 1", "{role} {size}");
-            assert_eq!(reader.value(&search(10)).await, "10 10", "{role} {size}");
-            // 12 rows of the tenant, and nothing of anybody else's.
-            assert_eq!(reader.value(&search(100)).await, "12 10", "{role} {size}");
+            assert_eq!(reader.value(&search(8)).await, "8 8", "{role} {size}");
+            // All rows of the tenant, and nothing of anybody else's.
+            assert_eq!(reader.value(&search(100)).await, format!("{} {equal}", equal + 2), "{role} {size}");
         }
-        assert_eq!(reader.number("SELECT count(*) FROM docs_chunks WHERE content LIKE 'The same%'").await, 10);
+        assert_eq!(
+            reader.number("SELECT count(*) FROM docs_chunks WHERE content = 'The same for everybody.'").await,
+            equal
+        );
     }
 }
 
@@ -232,16 +261,19 @@ async fn of_equal_texts_the_same_ones_are_shown_each_time() {
     let (_db, session) = Database::open().await;
     collect(&session, "SELECT i, CASE WHEN i % 4 > 0 THEN 'the same text' ELSE 'the same text ' || i END FROM generate_series(1, 200) i").await;
     let mut answers = Vec::new();
-    for setting in ["rag.exact_search_size = 0", "enable_seqscan = off", "rag.exact_search_size = '1GB'", "enable_seqscan = on"] {
+    for setting in
+        ["rag.exact_search_size = 0", "enable_seqscan = off", "rag.exact_search_size = '1GB'", "enable_seqscan = on"]
+    {
         session.run(&format!("SET {setting}")).await;
         answers.push(session.column("SELECT key->>'id' FROM rag.search('the same text', 'docs', k => 20)").await);
     }
     assert!(answers.iter().all(|answer| answer.len() == 20 && *answer == answers[0]), "{answers:?}");
 }
 
-/// A thousand rows of which nine tenths have one of ten texts.
+/// A thousand rows of which nine tenths have one of ten texts. Each text has words of its own: with few of them, different texts
+/// would have the same vector of the fake model.
 const THOUSAND: &str =
-    "SELECT i, CASE WHEN i % 10 > 0 THEN 'repeated ' || md5((i % 100 / 10)::text) ELSE 'single ' || md5(i::text) || ' ' || md5(i + 1 || '') END
+    "SELECT i, CASE WHEN i % 10 > 0 THEN words('repeated ' || i % 100 / 10) ELSE words('single ' || i) END
      FROM generate_series(1, 1000) i";
 
 #[tokio::test]
@@ -263,9 +295,9 @@ async fn change_at_random(session: &Session, seed: u64, rounds: usize) {
         let (part, of) = (random.below(9), 9);
         let sql = match random.below(4) {
             0 => format!("DELETE FROM docs WHERE id % {of} = {part} AND id % 7 = {}", random.below(7)),
-            1 => format!("UPDATE docs SET body = 'single ' || md5(id || 'round {seed} {round}') WHERE id % {of} = {part}"),
+            1 => format!("UPDATE docs SET body = words(id || ' round {seed} {round}') WHERE id % {of} = {part}"),
             2 => format!(
-                "INSERT INTO docs SELECT i, 'repeated ' || md5((i % 10)::text) FROM generate_series(1, 1000) i
+                "INSERT INTO docs SELECT i, words('repeated ' || i % 10) FROM generate_series(1, 1000) i
                  WHERE i % {of} = {part} ON CONFLICT (id) DO UPDATE SET body = EXCLUDED.body"
             ),
             _ => format!(
@@ -311,7 +343,9 @@ async fn a_copy_that_somebody_holds_is_waited_for() {
     other.run("BEGIN; SELECT 1 FROM docs_chunks WHERE is_copy FOR UPDATE").await;
     let original = session.value("SELECT id FROM docs_chunks WHERE content = 'the same' AND NOT is_copy").await;
     session.run(&format!("DELETE FROM docs WHERE id = {original}")).await;
-    session.wait_until("it to say so", PATIENCE, "SELECT coalesce(last_error, '') LIKE '%changing%' FROM rag.status").await;
+    session
+        .wait_until("it to say so", PATIENCE, "SELECT coalesce(last_error, '') LIKE '%changing%' FROM rag.status")
+        .await;
     other.run("COMMIT").await;
     current(&session).await;
     check(&session, 1).await;
