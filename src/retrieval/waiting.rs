@@ -6,7 +6,7 @@
 
 use super::statements;
 use crate::pg::role::{self, ActingAs};
-use crate::pg::xact;
+use crate::pg::{catalog, xact};
 use crate::registry::{self, Collection};
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::{PgLogLevel, PgSqlErrorCode};
@@ -39,7 +39,8 @@ impl Waiting {
     /// What waits in collections, as the statement sees it. `is_named`: the asker named them.
     pub fn of(collections: &[Rc<Collection>], is_named: bool) -> Self {
         let ids: Vec<i32> = collections.iter().map(|c| c.id).collect();
-        let waiting = statements::with_entries(&ids);
+        // It is asked with every search, and usually there is nothing.
+        let waiting = catalog::present("rag_internal", "queue", c"collection", "queue_pkey", &ids);
         let parts = collections.iter().filter(|c| waiting.contains(&c.id)).map(|c| part(c, is_named));
         Self(parts.filter(|part| part.rows > 0 || part.is_compared).collect())
     }
@@ -72,7 +73,7 @@ impl Waiting {
             [part] => pgrx::spi::quote_literal(&part.collection.name),
             _ => String::new(),
         };
-        let mut hint = format!("SELECT rag.wait_until_current({named}) waits for it.");
+        let mut hint = format!("rag.wait_until_current({named}) waits for it.");
         if !hidden.is_empty() {
             hint.push_str(
                 " With rag.alter_collection(..., serve_stale => true), rows are found by their old text meanwhile.",
