@@ -73,6 +73,41 @@ async fn a_change_of_one_row_goes_before_a_bulk_one() {
 }
 
 #[tokio::test]
+async fn many_changes_of_one_row_each_are_a_bulk_change_too() {
+    let (db, session) = Database::open().await;
+    // Of a partitioned table, each row is captured by itself; so is a loop over rows.
+    session
+        .run(
+            "CREATE TABLE articles (id int PRIMARY KEY, body text) PARTITION BY RANGE (id);
+             CREATE TABLE first PARTITION OF articles DEFAULT;
+             SELECT rag.create_collection('articles', 'articles', '{body}', embedding_model => 'fake/embed-64');
+             CREATE TABLE pages (id int PRIMARY KEY, body text);
+             SELECT rag.create_collection('pages', 'pages', '{body}', embedding_model => 'fake/embed-64')",
+        )
+        .await;
+    current(&session).await;
+    stop_embedding(&db);
+    session
+        .run(
+            "INSERT INTO articles SELECT i, 'body of ' || i FROM generate_series(1, 200) i;
+             DO $$ BEGIN FOR i IN 1..200 LOOP INSERT INTO pages VALUES (i, 'page ' || i); END LOOP; END $$",
+        )
+        .await;
+    session.run("INSERT INTO articles VALUES (1000, 'one more')").await;
+    session.run("INSERT INTO pages VALUES (1000, 'one more')").await;
+    for collection in ["articles", "pages"] {
+        let queued = format!(
+            "SELECT count(*) FILTER (WHERE is_bulk) || ' ' || count(*) FILTER (WHERE NOT is_bulk)
+             FROM rag_internal.queue q JOIN rag_internal.collection c ON c.id = q.collection WHERE c.name = '{collection}'"
+        );
+        assert_eq!(session.value(&queued).await, "150 51", "{collection}");
+    }
+    db.provider.heal();
+    current(&session).await;
+    assert_eq!(session.number("SELECT count(*) FROM articles_chunks").await, 201);
+}
+
+#[tokio::test]
 async fn whoever_searches_or_asks_is_told_what_waits() {
     let (db, session) = open(3).await;
     let searches = format!("SELECT * FROM {BY_VECTOR}, 'articles')");
@@ -81,7 +116,7 @@ async fn whoever_searches_or_asks_is_told_what_waits() {
     stop_embedding(&db);
     session.run("UPDATE articles SET body = body || '!' WHERE id = 1").await;
     session.run("UPDATE articles SET body = body || '!' WHERE id = 1").await;
-    let one = "1 row of collection \"articles\" changed and waits to be embedded | They are not found before that. | \
+    let one = "1 row of collection \"articles\" changed and waits to be embedded | Changed rows are not found until then. | \
                rag.wait_until_current('articles') waits for it. With rag.alter_collection(..., serve_stale => true), \
                rows are found by their old text meanwhile.";
     assert_eq!(told(&session, &searches).await, [one]);
@@ -205,7 +240,7 @@ async fn stale_text_is_served_where_the_owner_wants_it() {
     for asker in [&session, &bob] {
         assert_eq!(asker.column(&found).await, [&[old], &others[..]].concat());
         let said = told(asker, &found).await;
-        assert!(said[0].contains("| They are found by their old text before that. |"), "{said:?}");
+        assert!(said[0].contains("| Changed rows are found by their old text until then. |"), "{said:?}");
         assert!(!said[0].contains("alter_collection"), "{said:?}");
     }
     // Never of a deleted row, nor of one that a policy hides now.
