@@ -130,7 +130,7 @@ COMMENT ON FUNCTION rag_internal.is_capturing(integer) IS 'Whether a capture tri
 
 -- Writers queue their rows as themselves: nothing of theirs is evaluated with more rights than they have.
 -- The policy keeps everybody from writing to the queue in another way.
-GRANT INSERT (collection, key, keys, rows) ON rag_internal.queue TO PUBLIC;
+GRANT INSERT (collection, key, keys, rows, is_bulk) ON rag_internal.queue TO PUBLIC;
 ALTER TABLE rag_internal.queue ENABLE ROW LEVEL SECURITY;
 CREATE POLICY capture ON rag_internal.queue FOR INSERT TO PUBLIC WITH CHECK (rag_internal.is_capturing(collection));
 COMMENT ON POLICY capture ON rag_internal.queue IS 'Roles write to the queue by the capture triggers only';

@@ -21,6 +21,9 @@ use std::time::Instant;
 /// lock them.
 const PATIENCE_MS: u64 = 2000;
 
+/// Writes a row of the record, with its texts or without.
+type Write<'a> = &'a dyn Fn(bool);
+
 /// What is known of a run when it begins.
 pub struct NewRun<'a> {
     /// What is asked.
@@ -69,7 +72,7 @@ impl<'a> Recorder<'a> {
         let Self { id, new, scope, steps, .. } = self;
         let scope = scope.to_json();
         let _patience = Settings::with_lock_timeout(PATIENCE_MS);
-        let record = |write: &dyn Fn(&dyn Fn(bool))| {
+        let record = |write: &dyn Fn(Write<'_>)| {
             write(&|has_texts| statements::begin(id, role::current(), &new, has_texts, scope.as_ref(), latency_ms));
             for (step, number) in steps.iter().zip(1..) {
                 write(&|has_texts| statements::append(id, number, step, has_texts, scope.as_ref()));
@@ -81,7 +84,7 @@ impl<'a> Recorder<'a> {
                 return Err(e);
             }
             // One text that cannot be stored costs that text, and neither the others nor the run.
-            let without_it = |write: &dyn Fn(bool)| xact::attempt(|| write(true)).unwrap_or_else(|_| write(false));
+            let without_it = |write: Write<'_>| xact::attempt(|| write(true)).unwrap_or_else(|_| write(false));
             xact::attempt(|| record(&without_it))
                 .inspect(|()| pgrx::warning!("a text of this run is not recorded: {e}"))
         });

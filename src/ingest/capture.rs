@@ -6,8 +6,9 @@ use super::wake;
 use crate::pg::role::Settings;
 use crate::pg::spi::{self, Snapshot, arg};
 use crate::pg::trigger::{Event, TriggerCall};
+use crate::pg::xact;
 use crate::registry::{self, Collection};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::mem::ManuallyDrop;
 use std::rc::{Rc, Weak};
@@ -21,6 +22,8 @@ const MAX_PARTITIONS: usize = 4096;
 type Partitions = HashMap<(i32, u32), Weak<Collection>>;
 
 thread_local! {
+    /// When a transaction began, a collection, and how many rows of it were captured in entries of their own.
+    static CAPTURED: Cell<(i64, i32, usize)> = const { Cell::new((0, 0, 0)) };
     static PARTITIONS: ManuallyDrop<RefCell<Partitions>> = ManuallyDrop::new(RefCell::default());
 }
 
@@ -39,22 +42,39 @@ pub fn capture(call: &TriggerCall<'_>) -> bool {
             queue::compare_all(s, c.id);
         } else if call.is_for_row() {
             let (old, new) = call.rows();
-            let args: Vec<_> = std::iter::once(arg(c.id)).chain(old).chain(new).collect();
+            let args: Vec<_> = [arg(c.id), arg(is_of_many(c.id, 1))].into_iter().chain(old).chain(new).collect();
             s.query_kept(Snapshot::New, &capture::row_statement(&c, call.event(), call.relation()), &args);
         } else if call.event() == Event::Truncate {
             queue::compare_all(s, c.id);
         } else {
             s.register_trigger_data(call);
-            let statement = match call.row_count() {
+            match call.row_count() {
                 0 => return,
-                1..=MOST_SINGLE_ROWS => capture::statement(&c, call.event()),
-                _ => capture::bulk_statement(&c, call.event()),
-            };
-            s.query_kept(Snapshot::New, &statement, &[arg(c.id)]);
+                rows @ 1..=MOST_SINGLE_ROWS => {
+                    let args = [arg(c.id), arg(is_of_many(c.id, rows))];
+                    s.query_kept(Snapshot::New, &capture::statement(&c, call.event()), &args);
+                }
+                _ => {
+                    s.query_kept(Snapshot::New, &capture::bulk_statement(&c, call.event()), &[arg(c.id)]);
+                }
+            }
         }
         wake::at_commit();
     });
     true
+}
+
+/// Whether these rows of a collection are beyond the first few that a transaction changes a few at a time, as where each row is
+/// captured by itself, or a loop changes them.
+fn is_of_many(collection: i32, rows: usize) -> bool {
+    let transaction = xact::transaction_start();
+    let before = match CAPTURED.get() {
+        (known, of, rows) if (known, of) == (transaction, collection) => rows,
+        _ => 0,
+    };
+    let all = before.saturating_add(rows);
+    CAPTURED.set((transaction, collection, all));
+    all > MOST_SINGLE_ROWS
 }
 
 /// Whether the table a trigger fires on is a partition of a collection's source.

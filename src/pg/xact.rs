@@ -232,6 +232,12 @@ pub fn statement_start() -> i64 {
     unsafe { pg_sys::GetCurrentStatementStartTimestamp() }
 }
 
+/// When the transaction began, as PostgreSQL counts time.
+pub fn transaction_start() -> i64 {
+    // SAFETY: reads this process's own state.
+    unsafe { pg_sys::GetCurrentTransactionStartTimestamp() }
+}
+
 fn describe(payload: Box<dyn std::any::Any + Send>) -> Error {
     let internal = |message: String| Error::new(PgSqlErrorCode::ERRCODE_INTERNAL_ERROR, message, "");
     match payload.downcast::<CaughtError>() {

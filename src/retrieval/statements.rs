@@ -5,13 +5,12 @@ use super::{Found, shown};
 use crate::guc;
 use crate::pg::catalog;
 use crate::pg::jsonb::Jsonb;
-use crate::pg::role::{self, ActingAs, BOOTSTRAP_SUPERUSER, Settings};
-use crate::pg::spi::{self, Arg, Cursor, Rows, Snapshot, Spi, Statement, arg, quote};
+use crate::pg::role::{self, ActingAs, Settings};
+use crate::pg::spi::{self, Arg, Cursor, Rows, Snapshot, Spi, arg, quote};
 use crate::pg::vector::Vector;
 use crate::registry::statements::{MAX_ARGUMENTS, columns};
 use crate::registry::{Collection, Column};
 use std::collections::HashSet;
-use std::mem::ManuallyDrop;
 
 /// pgvector's default of `hnsw.ef_search`, which holds before its library is loaded.
 const DEFAULT_EF_SEARCH: usize = 40;
@@ -351,27 +350,6 @@ fn is_shown(c: &Collection, same_version: &str, hash: &str) -> String {
     format!("({same_version}{})", c.is_as_embedded("s", hash))
 }
 
-thread_local! {
-    // Never dropped: plans must not be freed while the process is already exiting.
-    static WITH_ENTRIES: ManuallyDrop<Statement> = ManuallyDrop::new(Statement::new(WITH_ENTRIES_SQL.to_owned()));
-}
-/// The limit keeps it a look into the index for each collection, and the order a look at no more than its first entry.
-const WITH_ENTRIES_SQL: &str = "SELECT c.id FROM pg_catalog.unnest($1::pg_catalog.int4[]) AS c (id)
-    CROSS JOIN LATERAL (SELECT q.id FROM rag_internal.queue q WHERE q.collection OPERATOR(pg_catalog.=) c.id
-                        ORDER BY q.id LIMIT 1) AS first";
-
-/// Those of these collections that have anything in the queue. It is asked with every search, and costs next to nothing while
-/// the queue is empty.
-pub fn with_entries(collections: &[i32]) -> Vec<i32> {
-    let _acting = ActingAs::reader(BOOTSTRAP_SUPERUSER);
-    WITH_ENTRIES.with(|statement| {
-        spi::connect(|s| {
-            let rows = s.query_kept(Snapshot::Active, statement, &[arg(collections.to_vec())]);
-            rows.iter().map(|row| row.need(1)).collect()
-        })
-    })
-}
-
 /// The first `most` entries of collection $1.
 const FIRST_ENTRIES: &str = "(SELECT q.key, q.keys, q.rows FROM rag_internal.queue q
     WHERE q.collection OPERATOR(pg_catalog.=) $1 ORDER BY q.id LIMIT $2) AS q";
@@ -379,7 +357,7 @@ const FIRST_ENTRIES: &str = "(SELECT q.key, q.keys, q.rows FROM rag_internal.que
 /// How many rows the first `most` entries of a collection are about, and whether a comparison is among them.
 pub fn entries(collection: i32, most: usize) -> (usize, bool) {
     let sql = format!(
-        "SELECT pg_catalog.count(DISTINCT q.key) + coalesce(pg_catalog.sum(q.rows) FILTER (WHERE q.keys IS NOT NULL), 0)::pg_catalog.int8
+        "SELECT pg_catalog.count(DISTINCT q.key) OPERATOR(pg_catalog.+) coalesce(pg_catalog.sum(q.rows) FILTER (WHERE q.keys IS NOT NULL), 0)::pg_catalog.int8
                     AS rows,
                 coalesce(pg_catalog.bool_or(q.key IS NULL AND q.keys IS NULL), false) AS is_compared
          FROM {FIRST_ENTRIES}"

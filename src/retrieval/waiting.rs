@@ -5,8 +5,8 @@
 //! asker, and those rows count that the asker sees now; that some were not looked at is not told either.
 
 use super::statements;
-use crate::pg::role::{self, ActingAs};
-use crate::pg::xact;
+use crate::pg::role::{self, ActingAs, Settings};
+use crate::pg::{catalog, xact};
 use crate::registry::{self, Collection};
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::{PgLogLevel, PgSqlErrorCode};
@@ -15,6 +15,8 @@ use std::rc::Rc;
 
 /// So many entries of a collection's queue are looked at, and so many rows counted at most.
 pub const MOST_COUNTED: usize = 1000;
+/// For how long a collection's tables are waited for that somebody alters.
+const PATIENCE_MS: u64 = 100;
 /// So many collections are named.
 const MOST_NAMED: usize = 5;
 
@@ -39,7 +41,8 @@ impl Waiting {
     /// What waits in collections, as the statement sees it. `is_named`: the asker named them.
     pub fn of(collections: &[Rc<Collection>], is_named: bool) -> Self {
         let ids: Vec<i32> = collections.iter().map(|c| c.id).collect();
-        let waiting = statements::with_entries(&ids);
+        // It is asked with every search, and usually there is nothing.
+        let waiting = catalog::present("rag_internal", "queue", c"collection", "queue_pkey", &ids);
         let parts = collections.iter().filter(|c| waiting.contains(&c.id)).map(|c| part(c, is_named));
         Self(parts.filter(|part| part.rows > 0 || part.is_compared).collect())
     }
@@ -64,15 +67,15 @@ impl Waiting {
         }
         let (stale, hidden): (Vec<&Part>, Vec<&Part>) = self.0.iter().partition(|part| part.collection.serve_stale);
         let detail = match (stale.is_empty(), hidden.is_empty()) {
-            (true, _) => "They are not found before that.",
-            (_, true) => "They are found by their old text before that.",
-            _ => "They are not found before that, or by their old text where the collection is set to it.",
+            (true, _) => "Changed rows are not found until then.",
+            (_, true) => "Changed rows are found by their old text until then.",
+            _ => "Changed rows are not found until then, or by their old text where the collection is set to it.",
         };
         let named = match self.0.as_slice() {
             [part] => pgrx::spi::quote_literal(&part.collection.name),
             _ => String::new(),
         };
-        let mut hint = format!("SELECT rag.wait_until_current({named}) waits for it.");
+        let mut hint = format!("rag.wait_until_current({named}) waits for it.");
         if !hidden.is_empty() {
             hint.push_str(
                 " With rag.alter_collection(..., serve_stale => true), rows are found by their old text meanwhile.",
@@ -134,6 +137,7 @@ fn part(c: &Rc<Collection>, is_named: bool) -> Part {
         let _acting = role::is_under_row_security(c.source.table).then(ActingAs::guarded_self);
         statements::count_visible(c, keys)
     };
+    let _patience = Settings::with_lock_timeout(PATIENCE_MS);
     // What cannot be looked up, such as a key of a former type, is not counted; the search has said what is wrong besides.
     let rows = if is_named {
         xact::attempt(|| registry::held(c.clone()).filter(|c| c.check().is_ok()).map(|c| visible(&c))).ok().flatten()

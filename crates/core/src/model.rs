@@ -196,7 +196,8 @@ mod tests {
 
     #[test]
     fn a_reply_can_be_stored_and_is_else_as_it_was() {
-        for (text, clean) in [("", ""), ("a", "a"), ("\0", "\u{fffd}"), ("a\0b", "a\u{fffd}b"), ("\\u0000", "\\u0000")] {
+        for (text, clean) in [("", ""), ("a", "a"), ("\0", "\u{fffd}"), ("a\0b", "a\u{fffd}b"), ("\\u0000", "\\u0000")]
+        {
             let call = ToolCall { id: text.into(), name: text.into(), arguments: text.into(), ..ToolCall::default() };
             let reply = ChatReply { content: Some(text.into()), tool_calls: vec![call], ..ChatReply::default() };
             let reply = reply.storable();

@@ -495,7 +495,9 @@ mod tests {
 
     #[test]
     fn a_text_of_invisible_characters_is_blank_however_long() {
-        for blank in ["", " \t\n", "\u{200b}", "\u{feff}\u{202e}", "\u{1}\u{0}", "\u{3164}", "\u{2800}", "\u{fe0f}\u{e0020}"] {
+        for blank in
+            ["", " \t\n", "\u{200b}", "\u{feff}\u{202e}", "\u{1}\u{0}", "\u{3164}", "\u{2800}", "\u{fe0f}\u{e0020}"]
+        {
             assert!(is_blank(blank), "{blank:?}");
         }
         for seen in ["-", "\u{fffd}", "\u{feff}a", "❤\u{fe0f}", "ᅠx"] {

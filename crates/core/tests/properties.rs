@@ -113,7 +113,8 @@ fn body() -> impl Strategy<Value = Vec<u8>> {
 /// What may stand between the quotation marks of a JSON string, with escapes that are cut, repeated, or of half a character.
 fn escapes() -> impl Strategy<Value = String> {
     let pieces = vec![
-        r"\u0000", r"\u00", r"\u", r"\ud83d", r"\ude00", r"\u00e9", r"\\", r#"\""#, r"\n", "u0000", "0000", "00", "a", "ж", " ", "[1]",
+        r"\u0000", r"\u00", r"\u", r"\ud83d", r"\ude00", r"\u00e9", r"\\", r#"\""#, r"\n", "u0000", "0000", "00", "a",
+        "ж", " ", "[1]",
     ];
     prop::collection::vec(prop::sample::select(pieces), 0..16).prop_map(|pieces| pieces.concat())
 }

@@ -61,7 +61,8 @@ impl Touched {
     }
 }
 
-/// What a statement-level trigger runs when the statement touched few rows: an entry each. $1 is the collection's id.
+/// What a statement-level trigger runs when the statement touched few rows: an entry each. $1 is the collection's id, $2 whether its
+/// transaction has changed many before.
 pub fn statement(c: &Collection, event: Event) -> Rc<Statement> {
     let name = match event {
         Event::Insert => "capture inserted",
@@ -74,7 +75,7 @@ pub fn statement(c: &Collection, event: Event) -> Rc<Statement> {
         let pairs: Vec<String> =
             names.zip(&key).map(|((place, name), value)| format!("{name}, {}", c.key.json(place, value))).collect();
         format!(
-            "INSERT INTO rag_internal.queue (collection, key) SELECT $1, pg_catalog.jsonb_build_object({}) {rows}",
+            "INSERT INTO rag_internal.queue (collection, is_bulk, key) SELECT $1, $2, pg_catalog.jsonb_build_object({}) {rows}",
             pairs.join(", ")
         )
     })
@@ -135,19 +136,19 @@ fn array_of(c: &Collection, sql_type: &str, n: usize) -> String {
     if json == array { format!("pg_catalog.to_jsonb({array})") } else { json }
 }
 
-/// What a row-level trigger of `relation` runs; $1 is the collection's id, then come the old row, the new row, or both.
+/// What a row-level trigger of `relation` runs; $1 and $2 as above, then come the old row, the new row, or both.
 pub fn row_statement(c: &Collection, event: Event, relation: pg_sys::Oid) -> Rc<Statement> {
-    let insert = "INSERT INTO rag_internal.queue (collection, key) SELECT $1,";
+    let insert = "INSERT INTO rag_internal.queue (collection, is_bulk, key) SELECT $1, $2,";
     match event {
         Event::Insert => c.statement("capture inserted row", relation.to_u32(), || {
-            format!("{insert} {} FROM (SELECT ($2).*) n", key("n", c))
+            format!("{insert} {} FROM (SELECT ($3).*) n", key("n", c))
         }),
         Event::Delete | Event::Truncate => c.statement("capture deleted row", relation.to_u32(), || {
-            format!("{insert} {} FROM (SELECT ($2).*) o", key("o", c))
+            format!("{insert} {} FROM (SELECT ($3).*) o", key("o", c))
         }),
         Event::Update => c.statement("capture updated row", relation.to_u32(), || {
             format!(
-                "{insert} changed.key FROM (SELECT ($2).*) o, (SELECT ($3).*) n,
+                "{insert} changed.key FROM (SELECT ($3).*) o, (SELECT ($4).*) n,
                      LATERAL (SELECT {new} UNION SELECT {old}) AS changed (key)
                  WHERE {new} OPERATOR(pg_catalog.<>) {old} OR {new_image} OPERATOR(pg_catalog.*<>) {old_image}",
                 new = key("n", c),

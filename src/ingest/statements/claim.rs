@@ -98,14 +98,7 @@ fn claim_args(collection: i32) -> Vec<Arg<'static>> {
 }
 
 /// `bulk`: also those of changes of many rows.
-fn claim_rows(
-    s: &Spi<'_>,
-    collection: i32,
-    limit: usize,
-    suspects: bool,
-    bulk: bool,
-    without: &[i64],
-) -> Vec<Entry> {
+fn claim_rows(s: &Spi<'_>, collection: i32, limit: usize, suspects: bool, bulk: bool, without: &[i64]) -> Vec<Entry> {
     let sql = format!(
         "WITH next AS (
              SELECT q.id FROM rag_internal.queue q

@@ -73,6 +73,41 @@ async fn a_change_of_one_row_goes_before_a_bulk_one() {
 }
 
 #[tokio::test]
+async fn many_changes_of_one_row_each_are_a_bulk_change_too() {
+    let (db, session) = Database::open().await;
+    // Of a partitioned table, each row is captured by itself; so is a loop over rows.
+    session
+        .run(
+            "CREATE TABLE articles (id int PRIMARY KEY, body text) PARTITION BY RANGE (id);
+             CREATE TABLE first PARTITION OF articles DEFAULT;
+             SELECT rag.create_collection('articles', 'articles', '{body}', embedding_model => 'fake/embed-64');
+             CREATE TABLE pages (id int PRIMARY KEY, body text);
+             SELECT rag.create_collection('pages', 'pages', '{body}', embedding_model => 'fake/embed-64')",
+        )
+        .await;
+    current(&session).await;
+    stop_embedding(&db);
+    session
+        .run(
+            "INSERT INTO articles SELECT i, 'body of ' || i FROM generate_series(1, 200) i;
+             DO $$ BEGIN FOR i IN 1..200 LOOP INSERT INTO pages VALUES (i, 'page ' || i); END LOOP; END $$",
+        )
+        .await;
+    session.run("INSERT INTO articles VALUES (1000, 'one more')").await;
+    session.run("INSERT INTO pages VALUES (1000, 'one more')").await;
+    for collection in ["articles", "pages"] {
+        let queued = format!(
+            "SELECT count(*) FILTER (WHERE is_bulk) || ' ' || count(*) FILTER (WHERE NOT is_bulk)
+             FROM rag_internal.queue q JOIN rag_internal.collection c ON c.id = q.collection WHERE c.name = '{collection}'"
+        );
+        assert_eq!(session.value(&queued).await, "150 51", "{collection}");
+    }
+    db.provider.heal();
+    current(&session).await;
+    assert_eq!(session.number("SELECT count(*) FROM articles_chunks").await, 201);
+}
+
+#[tokio::test]
 async fn whoever_searches_or_asks_is_told_what_waits() {
     let (db, session) = open(3).await;
     let searches = format!("SELECT * FROM {BY_VECTOR}, 'articles')");
@@ -81,8 +116,8 @@ async fn whoever_searches_or_asks_is_told_what_waits() {
     stop_embedding(&db);
     session.run("UPDATE articles SET body = body || '!' WHERE id = 1").await;
     session.run("UPDATE articles SET body = body || '!' WHERE id = 1").await;
-    let one = "1 row of collection \"articles\" changed and waits to be embedded | They are not found before that. | \
-               SELECT rag.wait_until_current('articles') waits for it. With rag.alter_collection(..., serve_stale => true), \
+    let one = "1 row of collection \"articles\" changed and waits to be embedded | Changed rows are not found until then. | \
+               rag.wait_until_current('articles') waits for it. With rag.alter_collection(..., serve_stale => true), \
                rows are found by their old text meanwhile.";
     assert_eq!(told(&session, &searches).await, [one]);
     assert_eq!(told(&session, &format!("SELECT * FROM {BY_VECTOR})")).await, [one], "of all collections");
@@ -90,9 +125,14 @@ async fn whoever_searches_or_asks_is_told_what_waits() {
     let often = format!("SELECT count(*) FROM generate_series(1, 5), LATERAL {BY_VECTOR}, 'articles')");
     assert_eq!(told(&session, &often).await, [one]);
     assert_eq!(told(&session, &format!("BEGIN READ ONLY; {searches}; COMMIT")).await, [one]);
-    session.run("UPDATE articles SET body = body || '!' WHERE id = 2; INSERT INTO articles VALUES (4, 't', 'new')").await;
+    session
+        .run("UPDATE articles SET body = body || '!' WHERE id = 2; INSERT INTO articles VALUES (4, 't', 'new')")
+        .await;
     let three = told(&session, &searches).await;
-    assert!(three.len() == 1 && three[0].starts_with("3 rows of collection \"articles\" changed and wait"), "{three:?}");
+    assert!(
+        three.len() == 1 && three[0].starts_with("3 rows of collection \"articles\" changed and wait"),
+        "{three:?}"
+    );
     // Nobody waits for what this transaction did; it is told of all the same.
     session.run("TRUNCATE articles").await;
     let compared = told(&session, &searches).await;
@@ -106,22 +146,34 @@ async fn whoever_searches_or_asks_is_told_what_waits() {
 async fn an_answer_says_how_many_rows_wait() {
     let (db, session) = open(3).await;
     // The chat model is asked, and searches; the worker waits for the lock of the row's transaction.
-    session.run("CREATE TABLE other (id int PRIMARY KEY, body text);
+    session
+        .run(
+            "CREATE TABLE other (id int PRIMARY KEY, body text);
         INSERT INTO other VALUES (1, 'What the fox said.');
-        SELECT rag.create_collection('other', 'other', '{body}', embedding_model => 'fake/embed-64')").await;
+        SELECT rag.create_collection('other', 'other', '{body}', embedding_model => 'fake/embed-64')",
+        )
+        .await;
     current(&session).await;
-    session.run("BEGIN; UPDATE articles SET body = body || '!' WHERE id < 3; UPDATE other SET body = 'What the owl said.'").await;
+    session
+        .run("BEGIN; UPDATE articles SET body = body || '!' WHERE id < 3; UPDATE other SET body = 'What the owl said.'")
+        .await;
     let before = session.notices().len();
-    let pending = session.rows("SELECT pending, outcome FROM rag.answer('What is the body of 3?', chat_model => 'fake/chat')").await;
+    let pending = session
+        .rows("SELECT pending, outcome FROM rag.answer('What is the body of 3?', chat_model => 'fake/chat')")
+        .await;
     assert_eq!(pending, [[Some("3".to_owned()), Some("answered".to_owned())]]);
     let told = told_since(&session, before);
-    assert!(told.len() == 1 && told[0].starts_with("3 rows of collections \"articles\", \"other\" changed"), "{told:?}");
+    assert!(
+        told.len() == 1 && told[0].starts_with("3 rows of collections \"articles\", \"other\" changed"),
+        "{told:?}"
+    );
     assert!(told[0].contains("rag.wait_until_current() waits"), "{told:?}");
     let ask = "SELECT rag.ask('What is the body of 3?', 'other', chat_model => 'fake/chat')";
     let told = self::told(&session, ask).await;
     assert!(told.len() == 1 && told[0].starts_with("1 row of collection \"other\" changed and waits"), "{told:?}");
     session.run("TRUNCATE other").await;
-    let pending = session.maybe("SELECT pending FROM rag.answer('body?', 'other', chat_model => 'local/extractive')").await;
+    let pending =
+        session.maybe("SELECT pending FROM rag.answer('body?', 'other', chat_model => 'local/extractive')").await;
     assert_eq!(pending, None, "a comparison tells no number");
     session.run("ROLLBACK").await;
     drop(db);
@@ -171,7 +223,9 @@ async fn stale_text_is_served_where_the_owner_wants_it() {
         ))
         .await;
     let bob = db.connect_as(&bob).await;
-    let found = format!("SELECT content || ' / ' || title || ' / ' || (metadata->>'author') FROM {BY_VECTOR}, 'articles') ORDER BY key");
+    let found = format!(
+        "SELECT content || ' / ' || title || ' / ' || (metadata->>'author') FROM {BY_VECTOR}, 'articles') ORDER BY key"
+    );
     stop_embedding(&db);
     // The metadata and the title are the row's of today.
     session.run("UPDATE articles SET body = 'changed', title = 'New' WHERE id = 1").await;
@@ -186,11 +240,13 @@ async fn stale_text_is_served_where_the_owner_wants_it() {
     for asker in [&session, &bob] {
         assert_eq!(asker.column(&found).await, [&[old], &others[..]].concat());
         let said = told(asker, &found).await;
-        assert!(said[0].contains("| They are found by their old text before that. |"), "{said:?}");
+        assert!(said[0].contains("| Changed rows are found by their old text until then. |"), "{said:?}");
         assert!(!said[0].contains("alter_collection"), "{said:?}");
     }
     // Never of a deleted row, nor of one that a policy hides now.
-    session.run("DELETE FROM articles WHERE id = 2; UPDATE articles SET author = 'eve', body = 'hidden' WHERE id = 3").await;
+    session
+        .run("DELETE FROM articles WHERE id = 2; UPDATE articles SET author = 'eve', body = 'hidden' WHERE id = 3")
+        .await;
     assert_eq!(session.column(&found).await, [old, "body of 3 / Article 3 / eve"]);
     assert_eq!(bob.column(&found).await, [old]);
     session.run("SELECT rag.alter_collection('articles', serve_stale => false)").await;
@@ -218,8 +274,12 @@ async fn a_collection_is_altered_by_its_owner() {
     session.refusal("SELECT rag.alter_collection('nothing', 'x')", "42704").await;
     session.refusal("SELECT rag.alter_collection(NULL)", "22004").await;
     session.error("BEGIN READ ONLY; SELECT rag.alter_collection('articles', 'x')", "25006").await;
-    session.run("ROLLBACK; CREATE TABLE b (id int PRIMARY KEY, body text);
-        SELECT rag.create_collection('b', 'b', '{body}', embedding_model => 'fake/embed-64', serve_stale => true)").await;
+    session
+        .run(
+            "ROLLBACK; CREATE TABLE b (id int PRIMARY KEY, body text);
+        SELECT rag.create_collection('b', 'b', '{body}', embedding_model => 'fake/embed-64', serve_stale => true)",
+        )
+        .await;
     assert_eq!(session.column("SELECT serve_stale FROM rag.collections ORDER BY name").await, ["f", "t"]);
 }
 
@@ -239,7 +299,11 @@ async fn nulls_are_asked_nothing() {
     ] {
         assert_eq!(session.rows(empty).await.len(), 0, "{empty}");
     }
-    for null in ["rag.ask(NULL, chat_model => 'fake/chat')", "rag.embed(NULL::text, 'fake/embed-64')", "rag.embed(NULL::text[], 'fake/embed-64')"] {
+    for null in [
+        "rag.ask(NULL, chat_model => 'fake/chat')",
+        "rag.embed(NULL::text, 'fake/embed-64')",
+        "rag.embed(NULL::text[], 'fake/embed-64')",
+    ] {
         assert_eq!(session.maybe(&format!("SELECT {null}")).await, None, "{null}");
     }
     assert_eq!(db.provider.counters().chat_requests(), 0);
@@ -293,9 +357,14 @@ async fn a_key_that_cannot_be_read_parks_its_row_and_no_other() {
         )
         .await;
     current(&session).await;
-    assert_eq!(session.column("SELECT content FROM notes_chunks ORDER BY 1").await, ["One row for each order.", "The catalog of tables."]);
+    assert_eq!(
+        session.column("SELECT content FROM notes_chunks ORDER BY 1").await,
+        ["One row for each order.", "The catalog of tables."]
+    );
     assert_eq!(session.column("SELECT mood FROM moods_chunks ORDER BY 1").await, ["happy", "mad"]);
-    let failures = session.column("SELECT collection || ' ' || key::text || ' ' || error || ' ' || sqlstate FROM rag.failures ORDER BY 1").await;
+    let failures = session
+        .column("SELECT collection || ' ' || key::text || ' ' || error || ' ' || sqlstate FROM rag.failures ORDER BY 1")
+        .await;
     assert_eq!(
         failures,
         [
@@ -325,7 +394,12 @@ async fn keys_of_a_bulk_change_that_cannot_be_read_are_found_otherwise() {
         )
         .await;
     current(&session).await;
-    assert_eq!(session.number("SELECT count(*) FROM moods_chunks c JOIN moods m USING (mood, n) WHERE c.content = m.note").await, 90);
+    assert_eq!(
+        session
+            .number("SELECT count(*) FROM moods_chunks c JOIN moods m USING (mood, n) WHERE c.content = m.note")
+            .await,
+        90
+    );
     assert_eq!(session.number("SELECT count(*) FROM rag.failures WHERE key->>'mood' = 'glad'").await, 30);
     assert_eq!(session.number("SELECT count(*) FROM rag.failures").await, 30);
 }
@@ -346,8 +420,12 @@ async fn a_row_whose_value_cannot_be_read_parks_itself() {
         .await;
     session.wait_until("the others are embedded", PATIENCE, "SELECT count(*) = 19 FROM articles_chunks").await;
     // It has as many attempts as a row that a provider refuses.
-    session.wait_until("it was tried", PATIENCE, "SELECT attempts > 0 AND claimed_by IS NULL FROM rag_internal.queue").await;
-    session.run("UPDATE rag_internal.queue SET attempts = 3, retry_at = NULL; SELECT rag_internal.wake_at_commit()").await;
+    session
+        .wait_until("it was tried", PATIENCE, "SELECT attempts > 0 AND claimed_by IS NULL FROM rag_internal.queue")
+        .await;
+    session
+        .run("UPDATE rag_internal.queue SET attempts = 3, retry_at = NULL; SELECT rag_internal.wake_at_commit()")
+        .await;
     current(&session).await;
     let failure = "SELECT key::text || ' ' || sqlstate FROM rag.failures";
     assert_eq!(session.column(failure).await, ["{\"id\": 7} 22P03"]);
@@ -365,12 +443,17 @@ async fn a_text_that_cannot_be_recorded_costs_no_run() {
         )
         .await;
     let before = session.notices().len();
-    let run = session.rows("SELECT answer, run_id FROM rag.answer('What is the body of 1?', 'articles', chat_model => 'fake/chat')").await;
+    let run = session
+        .rows("SELECT answer, run_id FROM rag.answer('What is the body of 1?', 'articles', chat_model => 'fake/chat')")
+        .await;
     assert_eq!(run[0][0].as_deref(), Some("body of 1 [1]"));
-    let warned = session.notices()[before..].iter().any(|n| n.message() == "a text of this run is not recorded: not this one");
+    let warned =
+        session.notices()[before..].iter().any(|n| n.message() == "a text of this run is not recorded: not this one");
     assert!(warned, "{:?}", session.notices());
     let id = run[0][1].as_deref().expect("it is recorded");
-    let steps = format!("SELECT kind || ' ' || (detail->>'content' IS NOT NULL) FROM rag.steps WHERE run_id = '{id}' ORDER BY number");
+    let steps = format!(
+        "SELECT kind || ' ' || (detail->>'content' IS NOT NULL) FROM rag.steps WHERE run_id = '{id}' ORDER BY number"
+    );
     assert_eq!(session.column(&steps).await, ["model_call false", "search false", "model_call false", "answer false"]);
     assert_eq!(session.value(&format!("SELECT answer FROM rag.runs WHERE id = '{id}'")).await, "body of 1 [1]");
     session.value(&format!("SELECT rag.trace('{id}')")).await;
