@@ -383,13 +383,15 @@ pub fn count(c: &Collection, which: Counted, estimate: bool) -> Option<i64> {
 /// About how many rows a table has, as the catalogs and statistics say; `None`: they do not say.
 pub fn estimate(c: &Collection, which: Counted) -> Option<i64> {
     // What is in partitions is not counted for the whole. Nothing is in a file without a page.
-    const SQL: &str = "SELECT sum(CASE
-            WHEN pg_relation_size(r.oid) = 0 THEN 0
-            WHEN r.reltuples > 0 THEN r.reltuples::pg_catalog.int8
-            ELSE nullif(pg_stat_get_live_tuples(r.oid), 0) END)::pg_catalog.int8
+    const SQL: &str = "SELECT pg_catalog.sum(CASE
+            WHEN pg_catalog.pg_relation_size(r.oid) OPERATOR(pg_catalog.=) 0 THEN 0
+            WHEN r.reltuples OPERATOR(pg_catalog.>) 0 THEN r.reltuples::pg_catalog.int8
+            WHEN pg_catalog.pg_stat_get_live_tuples(r.oid) OPERATOR(pg_catalog.>) 0
+                THEN pg_catalog.pg_stat_get_live_tuples(r.oid) END)::pg_catalog.int8
         FROM pg_catalog.pg_class r
-        WHERE r.relkind <> 'p'
-          AND (r.oid = $1 OR r.oid IN (SELECT p.relid FROM pg_catalog.pg_partition_tree($1::pg_catalog.regclass) p))";
+        WHERE r.relkind OPERATOR(pg_catalog.<>) 'p'
+          AND (r.oid OPERATOR(pg_catalog.=) $1 OR r.oid OPERATOR(pg_catalog.=) ANY (
+                   SELECT p.relid::pg_catalog.oid FROM pg_catalog.pg_partition_tree($1::pg_catalog.regclass) p))";
     let table = match which {
         Counted::Source => c.source.table,
         Counted::Chunks => c.vectors.table,
