@@ -339,3 +339,49 @@ async fn what_becomes_of_a_type_is_noticed() {
     }
     assert_eq!(admin.value("SELECT key->>'id' FROM rag.search('day', 'other')").await, "good");
 }
+
+#[tokio::test]
+async fn a_chunk_table_shows_many_chunks_as_it_shows_few_and_tells_nobody_more() {
+    let (db, admin) = Database::open().await;
+    let (reader, stranger) = (db.create_role("reader").await, db.create_role("stranger").await);
+    admin
+        .run(
+            "CREATE TABLE docs (id int PRIMARY KEY, tenant int, body text);
+             INSERT INTO docs SELECT n, n % 2, 'word ' || n FROM generate_series(1, 300) n; ANALYZE docs",
+        )
+        .await;
+    collect(&admin, "docs", "'{body}'").await;
+    admin
+        .run(&format!(
+            "GRANT SELECT ON docs TO {0}; ALTER TABLE docs ENABLE ROW LEVEL SECURITY;
+             CREATE POLICY own ON docs TO {0} USING (tenant = 1); GRANT SELECT ON docs_chunks TO {1}",
+            quote(&reader),
+            quote(&stranger)
+        ))
+        .await;
+    let (guest, other) = (db.connect_as(&reader).await, db.connect_as(&stranger).await);
+    assert_eq!(guest.number("SELECT count(*) FROM docs_chunks WHERE id < 20").await, 10);
+    assert_eq!(guest.number("SELECT count(*) FROM docs_chunks").await, 150);
+    assert_eq!(guest.number("SELECT count(*) FROM docs_chunks WHERE id % 2 = 0").await, 0);
+    // One whose row says something else by now is not shown.
+    admin.run("BEGIN; UPDATE docs SET body = 'x' WHERE id = 299").await;
+    assert_eq!(guest.number("SELECT count(*) FROM docs_chunks").await, 150);
+    admin.run(&format!("SET LOCAL ROLE {}", quote(&reader))).await;
+    assert_eq!(admin.number("SELECT count(*) FROM docs_chunks").await, 149);
+    admin.run("ROLLBACK").await;
+    let hash = admin.value("SELECT source_hash FROM docs_chunks WHERE id = 2").await;
+    let by_hand = format!("SELECT rag_internal.shows_row('docs_chunks'::regclass, {hash}, 2)");
+    assert_eq!(guest.value(&by_hand).await, "f");
+    other.error(&by_hand, "42501").await;
+    other.error("SELECT * FROM docs_chunks", "42501").await;
+    guest.refusal(&by_hand.replace(", 2)", ", 'x')"), "22023").await;
+    // A policy that reads what asks it.
+    admin
+        .run(&format!(
+            "GRANT SELECT ON docs_chunks TO {0}; DROP POLICY own ON docs;
+             CREATE POLICY own ON docs TO {0} USING (EXISTS (SELECT FROM docs_chunks c WHERE c.id = docs.id))",
+            quote(&reader)
+        ))
+        .await;
+    guest.error("SELECT count(*) FROM docs_chunks", "42P17").await;
+}
