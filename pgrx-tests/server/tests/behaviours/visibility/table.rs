@@ -354,6 +354,11 @@ impl Table {
         format!("pg_catalog.jsonb_build_array({})", self.list(&embedded))
     }
 
+    /// The title as text.
+    pub fn title_value(&self) -> String {
+        self.title.map_or("NULL".into(), |place| format!("{}::text", self.column(place)))
+    }
+
     /// Title, link and metadata as `rag.search` shows them, separated by commas.
     pub fn shown_values(&self) -> String {
         let text = |place: Option<usize>| place.map_or("NULL".into(), |p| format!("{}::text", self.column(p)));
