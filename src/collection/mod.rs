@@ -4,7 +4,10 @@
 mod api;
 mod chunk_table;
 mod create;
+mod drop;
+pub mod duty;
 mod follow;
+mod leftover;
 mod recipe;
 mod refresh;
 mod row_counts;

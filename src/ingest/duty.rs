@@ -5,7 +5,7 @@
 
 use super::job::{self, Job, JobRow, Progress, Reading};
 use super::statements::claim::{self, Claim};
-use super::statements::{chunks, death, failure, pause, queue};
+use super::statements::{chunks, death, failure, pause, queue, restore};
 use crate::duty::Duty;
 use crate::error::{Error, Result, excerpt};
 use crate::guc;
@@ -66,7 +66,9 @@ impl Duty for Ingest {
         xact::transaction(|| {
             claim::release_own();
             claim::release_lost();
-            claim::sweep();
+            if !restore::is_under_way() {
+                claim::sweep();
+            }
         })?;
         for trace in traces {
             self.learn(&trace);
@@ -249,6 +251,12 @@ impl Ingest {
 
     /// Compares everything of a collection; whether that was done.
     fn compare(&mut self, collection: i32, entries: &[i64]) -> bool {
+        if is_restoring() {
+            // Rows and chunks that are still to come would be taken for missing ones.
+            self.noted(collection, xact::transaction(|| claim::release(collection, entries)));
+            self.schedule.block(collection, Instant::now());
+            return false;
+        }
         let bytes = xact::transaction(|| registry::by_id(collection).map_or(0, |c| chunks::table_bytes(&c)));
         let more = Duration::from_secs(bytes.unwrap_or(0) / COMPARED_IN_A_SECOND).min(LONGEST_COMPARISON);
         let (compared, cost) = with_owner(collection, entries, guc::worker_statement_timeout() + more, || {
@@ -611,6 +619,11 @@ impl Ingest {
 
     /// The collection cannot be worked on for now; `rag.status` says why.
     fn block(&mut self, collection: i32, e: &Error) {
+        if is_restoring() {
+            // What is missing may be on its way.
+            self.schedule.block(collection, Instant::now());
+            return;
+        }
         if self.schedule.block(collection, Instant::now()) {
             pgrx::warning!("collection {collection}: {e}");
         }
@@ -638,6 +651,11 @@ fn with_owner<R>(
     let begin = Instant::now();
     let result = xact::limited_transaction(limit, f);
     (result, begin.elapsed())
+}
+
+/// Whether a restore is under way. One that cannot be asked for is none.
+fn is_restoring() -> bool {
+    xact::transaction(restore::is_under_way).unwrap_or(false)
 }
 
 /// Whether a lock that somebody has is why nothing was done.

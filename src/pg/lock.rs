@@ -37,7 +37,12 @@ impl Lock {
 
     /// Held by whoever claims entries of a collection, until the end of the transaction.
     pub fn claims(collection: i32) -> Self {
-        Self(collection.unsigned_abs() % FIRST_SLOT)
+        Self(collection.unsigned_abs() % (FIRST_SLOT - 1))
+    }
+
+    /// Held by whoever makes the grants of chunk tables, until the end of the transaction. No collection has such a number.
+    pub fn grants() -> Self {
+        Self(FIRST_SLOT - 1)
     }
 
     fn tag(self) -> pg_sys::LOCKTAG {
@@ -88,6 +93,14 @@ impl Lock {
             KEPT.set(Some(self));
         }
         is_kept
+    }
+
+    /// Takes it until the end of the transaction, if nobody else holds it; whether this process holds it now.
+    pub fn hold_if_free(self) -> bool {
+        let tag = self.tag();
+        // SAFETY: inside a transaction, whose end releases it.
+        let result = unsafe { pg_sys::LockAcquire(&tag, pg_sys::ExclusiveLock as i32, false, true) };
+        result != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL
     }
 
     /// Takes it until the end of the transaction, waiting for whoever has it (`lock_timeout` ends that with an error).

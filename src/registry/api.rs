@@ -27,7 +27,7 @@ fn registry_changed<'a>(
     trigger: &'a pgrx::PgTrigger<'a>,
 ) -> Result<Option<PgHeapTuple<'a, AllocatedByPostgres>>, ErrorReport> {
     let call = TriggerCall::new(trigger);
-    call.expect_own("registry_changed", &["collection", "generation", "chunk_owner"]);
+    call.expect_own("registry_changed", &["collection", "generation", "chunk_owner", "changed_hands"]);
     invalidation::announce(call.relation());
     Ok(None)
 }

@@ -6,7 +6,7 @@ use crate::registry::statements::{columns, hash_of_texts};
 use pgrx::spi::quote_literal;
 
 impl ChunkTable<'_> {
-    /// Creates the table with its index, its policy and its comments.
+    /// Creates the table with its policy and its comments.
     pub fn ddl(&self) -> String {
         let (table, source) = (self.qualified_name(), self.source);
         let key_definitions: Vec<String> = source
@@ -34,7 +34,6 @@ impl ChunkTable<'_> {
                 embedding {vector} NOT NULL,
                 PRIMARY KEY ({key_list}, chunk)
             );
-            CREATE INDEX ON {table} USING hnsw (embedding {operator_class});
             ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
             CREATE POLICY rag_same_as_source ON {table} FOR SELECT
                 USING (EXISTS (SELECT {readable} FROM {source_name} s WHERE {same_key}
@@ -42,12 +41,20 @@ impl ChunkTable<'_> {
             {comments}",
             keys = key_definitions.join(", "),
             vector = self.embedding.sql_type(),
-            operator_class = self.embedding.operator_class(),
             source_name = source.name,
             same_key = source.key.join("s", &source.key.columns, &table, &self.key_columns),
             // Not by xmin, which is quicker: system columns cannot be granted, and a role may have columns only.
             hash = hash_of_texts(&texts),
             comments = self.comments(&table),
+        )
+    }
+
+    /// Creates its index, once the rows are there that it is to begin with.
+    pub fn index(&self) -> String {
+        format!(
+            "CREATE INDEX ON {} USING hnsw (embedding {})",
+            self.qualified_name(),
+            self.embedding.operator_class()
         )
     }
 

@@ -1,9 +1,12 @@
 //! All SQL text of the room.
 
 mod chunk_table;
+pub mod grants;
+pub mod leftover;
 pub mod source;
 
 use super::create::NewCollection;
+use super::leftover::Former;
 use crate::ingest::statements::{capture, queue};
 use crate::pg::catalog;
 use crate::pg::quiet_ddl;
@@ -13,21 +16,56 @@ use crate::registry::{self, Collection};
 use pgrx::pg_sys;
 use std::rc::Rc;
 
-/// Creates chunk table, registered rows and triggers, and queues the rows there are.
-pub fn create(new: &NewCollection<'_>) {
-    create_chunk_table(new);
+/// Creates chunk table, registered rows and triggers, and queues the rows there are. What a former collection left on the source
+/// goes, and chunks that it left are taken over.
+pub fn create(new: &NewCollection<'_>, former: Option<Former>) {
+    leftover::clean(new.chunks.source.oid);
+    let former = former.map(leftover::set_aside);
+    let taken = create_chunk_table(new, former.as_ref());
     let id = insert(new);
     let collection = attach(id, new);
-    queue::queue_all(&collection);
+    fill(&collection, taken);
 }
 
 /// Makes a chunk table for a collection that has none, makes its triggers anew, and queues a comparison, which finds every
-/// row missing.
-pub fn rebuild(c: &Collection, new: &NewCollection<'_>) {
-    create_chunk_table(new);
+/// row missing that no chunk of the former table is of.
+pub fn rebuild(c: &Collection, new: &NewCollection<'_>, former: Option<&Former>) {
+    let taken = create_chunk_table(new, former);
     drop_triggers(c);
+    leftover::clean(c.source.table);
     let collection = attach(c.id, new);
-    compare(&collection);
+    match taken {
+        None => compare(&collection),
+        taken => fill(&collection, taken),
+    }
+}
+
+/// Queues what is to be embedded: all rows, and a comparison for chunks that were taken over.
+fn fill(c: &Collection, taken: Option<i64>) {
+    if let Some(taken) = taken {
+        pgrx::notice!(
+            "{taken} chunks are taken over from the former {}; those that are unchanged are not embedded again",
+            c.vectors.table_name
+        );
+        compare(c);
+    }
+    queue::queue_all(c);
+}
+
+/// Makes capture triggers that are missing, and removes those of former collections.
+pub fn mend(c: &Collection) {
+    const SQL: &str = "SELECT pg_catalog.count(*) FROM pg_catalog.pg_trigger t
+        WHERE t.tgrelid OPERATOR(pg_catalog.=) $1 AND t.tgfoid OPERATOR(pg_catalog.=) 'rag_internal.capture()'::pg_catalog.regprocedure
+          AND t.tgargs OPERATOR(pg_catalog.=) rag_internal.capture_argument($2)";
+    let count: Option<i64> = {
+        let _acting = ActingAs::superuser();
+        spi::connect(|s| s.query(Snapshot::New, SQL, &[arg(c.source.table), arg(c.id)]).one())
+    };
+    if count.unwrap_or(0) < capture::triggers(c, c.source.kind == "p").len() as i64 {
+        drop_triggers(c);
+        create_triggers(c);
+    }
+    leftover::clean(c.source.table);
 }
 
 /// Queues a comparison of everything a collection has.
@@ -36,9 +74,21 @@ pub fn compare(c: &Collection) {
     spi::connect(|s| queue::compare_all(s, c.id));
 }
 
-fn create_chunk_table(new: &NewCollection<'_>) {
-    let _acting = as_owner(new.chunks.source.owner);
-    spi::connect(|s| s.utility(&new.chunks.ddl()));
+/// Creates the chunk table; how many chunks of a former one are in it, where there is one.
+fn create_chunk_table(new: &NewCollection<'_>, former: Option<&Former>) -> Option<i64> {
+    let owner = new.chunks.source.owner;
+    let run = |sql: &str| {
+        let _acting = as_owner(owner);
+        spi::connect(|s| s.utility(sql));
+    };
+    run(&new.chunks.ddl());
+    let taken = former.map(|former| leftover::copy(former, new));
+    // After the rows: one by one they would take ten times as long.
+    run(&new.chunks.index());
+    if let Some(former) = former {
+        leftover::drop(former, owner);
+    }
+    taken
 }
 
 /// Registers the chunk table that was made for a collection, and makes its triggers and grants.
@@ -48,7 +98,7 @@ fn attach(id: i32, new: &NewCollection<'_>) -> Rc<Collection> {
     // So that DROP TABLE of the source needs no CASCADE although the policy names it.
     catalog::depend_on(collection.vectors.table, collection.source.table);
     create_triggers(&collection);
-    for grant in grants_to_sync(Some(id)) {
+    for grant in grants::to_sync(Some(id)) {
         grant.run();
     }
     collection
@@ -80,15 +130,20 @@ fn default_path(owner: pg_sys::Oid) -> String {
 
 /// A statement that is to be run as a table's owner.
 pub struct OwnersStatement {
-    /// Name of the collection; empty where it is gone.
-    pub collection: String,
     owner: pg_sys::Oid,
     text: String,
+    /// The tables it locks.
+    pub tables: Vec<pg_sys::Oid>,
 }
 
 impl OwnersStatement {
-    fn read(row: &Row<'_>, collection: String) -> Self {
-        Self { collection, owner: row.need_named("owner"), text: row.need_named("statement") }
+    fn read(row: &Row<'_>) -> Self {
+        Self { owner: row.need_named("owner"), text: row.need_named("statement"), tables: row.need_named("tables") }
+    }
+
+    /// Its text.
+    pub fn text(&self) -> &str {
+        &self.text
     }
 
     /// Runs it.
@@ -101,23 +156,13 @@ impl OwnersStatement {
     }
 }
 
-/// What is to be granted and revoked on the chunk tables of a collection, or of all.
-pub fn grants_to_sync(collection: Option<i32>) -> Vec<OwnersStatement> {
-    const SQL: &str = "SELECT collection, owner, statement FROM rag_internal.grants_to_sync($1)";
-    let _acting = ActingAs::superuser();
-    spi::connect(|s| {
-        let rows = s.query(Snapshot::New, SQL, &[arg(collection)]);
-        rows.iter().map(|row| OwnersStatement::read(&row, row.need_named("collection"))).collect()
-    })
-}
-
 /// In an event trigger on sql_drop: forgets the collections whose tables are gone; what drops what is left of them.
 pub fn forget_dropped() -> Vec<OwnersStatement> {
-    const SQL: &str = "SELECT owner, statement FROM rag_internal.forget_dropped_tables()";
+    const SQL: &str = "SELECT owner, statement, tables FROM rag_internal.forget_dropped_tables()";
     let _acting = ActingAs::superuser();
     spi::connect(|s| {
         let rows = s.query(Snapshot::New, SQL, &[]);
-        rows.iter().map(|row| OwnersStatement::read(&row, String::new())).collect()
+        rows.iter().map(|row| OwnersStatement::read(&row)).collect()
     })
 }
 
@@ -160,7 +205,10 @@ fn insert(new: &NewCollection<'_>) -> i32 {
         arg(new.metadata.clone()),
         arg(new.description.clone()),
     ];
-    spi::connect(|s| s.query(Snapshot::New, SQL, &args).one().expect("RETURNING gives a row"))
+    let id = spi::connect(|s| s.query(Snapshot::New, SQL, &args).one().expect("RETURNING gives a row"));
+    // What a dump without its collections left under this number is nobody's.
+    leftover::forget_number(id);
+    id
 }
 
 fn insert_generation(collection: i32, new: &NewCollection<'_>) {
@@ -168,7 +216,9 @@ fn insert_generation(collection: i32, new: &NewCollection<'_>) {
             (collection, model, dimensions, chunker, chunk_tokens, chunk_overlap, chunk_table, chunk_key_columns, state)
         VALUES ($1, $2, $3, $4, $5, $6, $7::pg_catalog.regclass, $8, 'serving')";
     const OWNER: &str = "INSERT INTO rag_internal.chunk_owner (chunk_table) VALUES ($1::pg_catalog.regclass)
-        ON CONFLICT (chunk_table) DO UPDATE SET owner = EXCLUDED.owner, is_void = false";
+        ON CONFLICT (chunk_table) DO UPDATE SET owner = EXCLUDED.owner";
+    const HANDS: &str = "DELETE FROM rag_internal.changed_hands
+        WHERE chunk_table OPERATOR(pg_catalog.=) $1::pg_catalog.regclass::pg_catalog.oid";
     let _acting = ActingAs::superuser();
     let args = [
         arg(collection),
@@ -183,23 +233,26 @@ fn insert_generation(collection: i32, new: &NewCollection<'_>) {
     spi::connect(|s| {
         s.run(SQL, &args);
         s.run(OWNER, &[arg(new.chunks.qualified_name())]);
+        s.run(HANDS, &[arg(new.chunks.qualified_name())]);
     });
 }
 
-/// Removes a collection: triggers, chunk tables, queue, failures, registered rows.
+/// Removes a collection: triggers, chunk tables, queue, failures, registered rows; and what former ones left on its source.
 pub fn drop(c: &Collection) {
     if !c.source.name.is_empty() {
         drop_triggers(c);
     }
     drop_chunk_table(c);
+    leftover::forget(c.id);
+    leftover::clean(c.source.table);
+}
+
+/// Whether the chunk table has the primary key by which chunks are stored.
+pub fn has_key(c: &Collection) -> bool {
+    const SQL: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_index i
+        WHERE i.indrelid OPERATOR(pg_catalog.=) $1 AND i.indisprimary AND i.indisvalid)";
     let _acting = ActingAs::superuser();
-    spi::connect(|s| {
-        // First: a worker that makes single entries of one with many keys holds this row until they can be seen.
-        s.run("DELETE FROM rag_internal.collection WHERE id OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
-        s.run("DELETE FROM rag_internal.queue WHERE collection OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
-        s.run("DELETE FROM rag_internal.failure WHERE collection OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
-        s.run("DELETE FROM rag_internal.pause WHERE collection OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
-    });
+    c.vectors.is_adopted || spi::connect(|s| s.query(Snapshot::Active, SQL, &[arg(c.vectors.table)]).one().unwrap_or(false))
 }
 
 /// Whether the policy that shows a chunk to those who see its row is still there: it goes with a column that it names.
@@ -221,20 +274,26 @@ fn drop_triggers(c: &Collection) {
     spi::connect(|s| s.utility(&capture::drop_triggers(c)));
 }
 
+/// Forgets the generations of a collection.
+pub fn forget_generations(c: &Collection) {
+    const TABLES: [&str; 2] = ["chunk_owner", "changed_hands"];
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| {
+        s.run("DELETE FROM rag_internal.generation WHERE collection OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
+        for table in TABLES {
+            let sql = format!(
+                "DELETE FROM rag_internal.{table} WHERE chunk_table OPERATOR(pg_catalog.=) $1::pg_catalog.regclass"
+            );
+            s.run(&sql, &[arg(c.vectors.table)]);
+        }
+    });
+}
+
 /// Forgets the serving generation of a collection and drops its chunk table; false: that is somebody else's by now, and
 /// stays.
 pub fn drop_chunk_table(c: &Collection) -> bool {
-    {
-        let _acting = ActingAs::superuser();
-        // Before the table is dropped: the event trigger would forget the collection with it.
-        spi::connect(|s| {
-            s.run("DELETE FROM rag_internal.generation WHERE collection OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
-            s.run(
-                "DELETE FROM rag_internal.chunk_owner WHERE chunk_table OPERATOR(pg_catalog.=) $1::pg_catalog.regclass",
-                &[arg(c.vectors.table)],
-            );
-        });
-    }
+    // Before the table is dropped: the event trigger would forget the collection with it.
+    forget_generations(c);
     let vectors = &c.vectors;
     if vectors.is_adopted || vectors.table_kind != "r" {
         return vectors.table_kind.is_empty();

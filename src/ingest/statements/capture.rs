@@ -19,6 +19,9 @@ const EVENTS: [(Event, &str, &str); 4] = [
     (Event::Truncate, "truncate", "TRUNCATE"),
 ];
 
+/// What the statements of statement-level triggers call the rows before and after.
+pub const TRANSITION_TABLES: (&str, &str) = ("rag_old", "rag_new");
+
 fn trigger_name(collection: &Collection, word: &str) -> String {
     quote(&format!("rag_capture_{}_{word}", collection.id))
 }

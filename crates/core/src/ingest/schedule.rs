@@ -17,6 +17,8 @@ pub const MAX_ROWS: usize = 1000;
 
 /// Rows of a collection's first job, before it is known how many chunks its rows have.
 const FIRST_ROWS: usize = 16;
+/// So many times in a row a collection cannot be worked on before the log tells of it.
+const TOLD_AFTER: u32 = 3;
 /// Shortest wait for a postponed entry.
 const SHORTEST_WAIT: Duration = Duration::from_millis(50);
 /// Where transactions can be prepared, rows may come without a commit that wakes anybody.
@@ -222,12 +224,13 @@ impl Schedule {
         self.collections.entry(collection).or_default().singly = rows;
     }
 
-    /// A collection waits, longer each time. True if it did not wait already.
+    /// A collection waits, longer each time. True if that is worth a warning: what is missing may come a moment later, as in a
+    /// restore.
     pub fn block(&mut self, collection: i32, now: Instant) -> bool {
         let c = self.collections.entry(collection).or_default();
         c.failures += 1;
         c.paused_until = Some(now + backoff(c.failures, collection as u64));
-        c.failures == 1
+        c.failures == TOLD_AFTER
     }
 
     /// A server gave vectors.
