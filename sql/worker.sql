@@ -30,14 +30,15 @@ CREATE VIEW status WITH (security_barrier) AS
            CASE WHEN o.sees_all THEN q.pending END AS pending, CASE WHEN o.sees_all THEN f.failed END AS failed,
            CASE WHEN o.sees_all THEN q.lag END AS lag,
            -- Errors quote rows and providers: for the owner only.
-           CASE WHEN o.owns THEN coalesce(p.error, c.last_error, q.last_error, f.last_error) END AS last_error,
+           CASE WHEN o.owns THEN coalesce(p.error, c.last_error, q.last_error, f.last_error, a.error) END AS last_error,
            CASE WHEN o.owns THEN CASE
                WHEN p.error IS NOT NULL THEN p.hint
                WHEN c.last_error IS NOT NULL THEN c.last_error_hint
                WHEN q.last_error IS NOT NULL THEN q.last_error_hint
-               ELSE f.last_error_hint
+               WHEN f.last_error IS NOT NULL THEN f.last_error_hint
+               ELSE a.error_hint
            END END AS last_error_hint,
-           CASE WHEN o.owns THEN coalesce(c.last_error_at, f.last_error_at) END AS last_error_at,
+           CASE WHEN o.owns THEN coalesce(c.last_error_at, f.last_error_at, a.failed_at) END AS last_error_at,
            w.pid AS worker_pid,
            CASE WHEN w.pid IS NULL OR NOT w.enabled THEN 'not running' ELSE 'running' END AS worker,
            CASE
@@ -52,6 +53,7 @@ CREATE VIEW status WITH (security_barrier) AS
            END AS hint
     FROM rag_internal.collection c
     JOIN pg_catalog.pg_class r ON r.oid = c.source
+    LEFT JOIN rag_internal.grant_failure a ON a.collection = c.id
     CROSS JOIN (SELECT (rag_internal.worker_pids())[1], coalesce(pg_catalog.current_setting('rag.worker', true)::pg_catalog.bool, true)) AS w (pid, enabled)
     CROSS JOIN LATERAL (
         SELECT pg_catalog.pg_has_role(r.relowner, 'USAGE'),

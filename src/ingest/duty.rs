@@ -91,6 +91,11 @@ impl Duty for Ingest {
         let look = xact::transaction(queue::look)?;
         self.outlook =
             Outlook { retry: look.retry, left: !look.is_empty, prepared: worker::may_have_prepared_transactions() };
+        if !look.ready.is_empty() && is_restoring() {
+            // Rows and chunks that are still to come would be taken for missing ones.
+            self.outlook.retry = Some(LOOK_AGAIN);
+            return Ok(did);
+        }
         let begin = Instant::now();
         for (collection, owner) in &look.ready {
             self.schedule.belongs(*collection, *owner);
@@ -251,12 +256,6 @@ impl Ingest {
 
     /// Compares everything of a collection; whether that was done.
     fn compare(&mut self, collection: i32, entries: &[i64]) -> bool {
-        if is_restoring() {
-            // Rows and chunks that are still to come would be taken for missing ones.
-            self.noted(collection, xact::transaction(|| claim::release(collection, entries)));
-            self.schedule.block(collection, Instant::now());
-            return false;
-        }
         let bytes = xact::transaction(|| registry::by_id(collection).map_or(0, |c| chunks::table_bytes(&c)));
         let more = Duration::from_secs(bytes.unwrap_or(0) / COMPARED_IN_A_SECOND).min(LONGEST_COMPARISON);
         let (compared, cost) = with_owner(collection, entries, guc::worker_statement_timeout() + more, || {

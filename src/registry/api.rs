@@ -18,7 +18,7 @@ fn problem(
     collection: i32,
 ) -> Result<TableIterator<'static, (name!(error, Option<String>), name!(hint, Option<String>))>, ErrorReport> {
     let owned = super::by_id(collection).filter(|c| super::must_own(c).is_ok());
-    let problem = owned.and_then(|c| c.check().err());
+    let problem = owned.and_then(|c| c.check().err().or_else(|| c.is_incomplete()));
     Ok(TableIterator::once((problem.as_ref().map(|e| e.message.clone()), problem.map(|e| e.hint))))
 }
 

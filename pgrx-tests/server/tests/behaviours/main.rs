@@ -9,6 +9,7 @@ mod bounds;
 mod cluster;
 mod collection;
 mod docs;
+mod dumps;
 mod fake_provider;
 mod hunt;
 mod ingest;
