@@ -28,7 +28,8 @@ pub fn refresh(name: &str) -> Result<()> {
     c.check_partitions()?;
     // Without the key it was made for there is nothing to compare it with, nor to make another one of.
     let has_columns = c.vectors.has_own_columns || c.key.types.len() != c.key.columns.len();
-    let is_whole = !c.vectors.table_kind.is_empty() && has_columns && statements::has_policy(&c) && statements::has_key(&c);
+    let is_whole =
+        !c.vectors.table_kind.is_empty() && has_columns && statements::has_policy(&c) && statements::has_key(&c);
     if c.check_owner().is_ok() && is_whole {
         c.check()?;
         statements::mend(&c);

@@ -51,11 +51,7 @@ impl ChunkTable<'_> {
 
     /// Creates its index, once the rows are there that it is to begin with.
     pub fn index(&self) -> String {
-        format!(
-            "CREATE INDEX ON {} USING hnsw (embedding {})",
-            self.qualified_name(),
-            self.embedding.operator_class()
-        )
+        format!("CREATE INDEX ON {} USING hnsw (embedding {})", self.qualified_name(), self.embedding.operator_class())
     }
 
     fn comments(&self, table: &str) -> String {

@@ -78,7 +78,8 @@ pub fn attempts(collection: i32) -> i32 {
 
 /// Notes that a collection's grants failed, and when they may be tried again.
 pub fn postpone(collection: i32, attempts: i32, delay: Duration, e: &Error) {
-    const SQL: &str = "INSERT INTO rag_internal.grant_failure (collection, attempts, retry_at, error, error_hint, error_sqlstate)
+    const SQL: &str =
+        "INSERT INTO rag_internal.grant_failure (collection, attempts, retry_at, error, error_hint, error_sqlstate)
         VALUES ($1, $2, pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $3), $4, $5, $6)
         ON CONFLICT (collection) DO UPDATE SET attempts = EXCLUDED.attempts, retry_at = EXCLUDED.retry_at,
             error = EXCLUDED.error, error_hint = EXCLUDED.error_hint, error_sqlstate = EXCLUDED.error_sqlstate,

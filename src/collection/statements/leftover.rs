@@ -1,10 +1,10 @@
 //! What a restore of a part, or DROP EXTENSION, left behind: capture triggers, chunk tables, registered rows.
 
-use super::{OwnersStatement, as_owner};
+use super::{OwnersStatement, run_as_owner};
 use crate::collection::create::NewCollection;
 use crate::collection::leftover::{Former, Half};
 use crate::ingest::statements::chunks;
-use crate::pg::role::{ActingAs, Settings};
+use crate::pg::role::ActingAs;
 use crate::pg::spi::{self, Snapshot, arg, quote};
 use crate::registry::Collection;
 use crate::registry::statements::columns;
@@ -31,7 +31,12 @@ pub fn clean(source: pg_sys::Oid) {
 
 /// Why a table cannot be taken for the chunks of a former collection; `None`: it can. Without types, the key may have any of
 /// PostgreSQL's own.
-pub fn why_not(table: pg_sys::Oid, owner: pg_sys::Oid, key: &[String], types: Option<Vec<pg_sys::Oid>>) -> Option<String> {
+pub fn why_not(
+    table: pg_sys::Oid,
+    owner: pg_sys::Oid,
+    key: &[String],
+    types: Option<Vec<pg_sys::Oid>>,
+) -> Option<String> {
     const SQL: &str = "SELECT rag_internal.why_no_former_chunks($1, $2, $3, $4)";
     let _acting = ActingAs::superuser();
     let args = [arg(table), arg(owner), arg(key.to_vec()), arg(types)];
@@ -59,8 +64,7 @@ pub fn set_aside(former: Former) -> Former {
             rows.iter().map(|row| (row.need_named("statement"), row.need_named("name"))).collect()
         })
     };
-    let _acting = as_owner(former.owner);
-    spi::connect(|s| renamed.iter().for_each(|(statement, _)| s.utility(statement)));
+    renamed.iter().for_each(|(statement, _)| run_as_owner(former.owner, statement));
     let name = renamed.into_iter().next().map(|(_, name)| name).unwrap_or_default();
     Former { name, ..former }
 }
@@ -116,10 +120,7 @@ pub fn copy(former: &Former, new: &NewCollection<'_>) -> i64 {
 
 /// Drops a former chunk table.
 pub fn drop(former: &Former, owner: pg_sys::Oid) {
-    let _acting = as_owner(owner);
-    let settings = Settings::new();
-    settings.set("client_min_messages", "warning");
-    spi::connect(|s| s.utility(&format!("DROP TABLE {}", former.name)));
+    run_as_owner(owner, &format!("DROP TABLE {}", former.name));
 }
 
 /// The collection of that name of which only a part is registered.
@@ -130,7 +131,11 @@ pub fn half(name: &str) -> Option<Half> {
     let _acting = ActingAs::superuser();
     spi::connect(|s| {
         let rows = s.query(Snapshot::New, SQL, &[arg(name.to_owned())]);
-        rows.first().map(|row| Half { id: row.need_named("id"), source: row.need_named("source"), owner: row.named("owner") })
+        rows.first().map(|row| Half {
+            id: row.need_named("id"),
+            source: row.need_named("source"),
+            owner: row.named("owner"),
+        })
     })
 }
 

@@ -12,6 +12,7 @@ use crate::pg::catalog;
 use crate::pg::quiet_ddl;
 use crate::pg::role::{self, ActingAs, Settings};
 use crate::pg::spi::{self, Row, Snapshot, arg};
+use crate::pg::worker;
 use crate::registry::{self, Collection};
 use pgrx::pg_sys;
 use std::rc::Rc;
@@ -77,14 +78,10 @@ pub fn compare(c: &Collection) {
 /// Creates the chunk table; how many chunks of a former one are in it, where there is one.
 fn create_chunk_table(new: &NewCollection<'_>, former: Option<&Former>) -> Option<i64> {
     let owner = new.chunks.source.owner;
-    let run = |sql: &str| {
-        let _acting = as_owner(owner);
-        spi::connect(|s| s.utility(sql));
-    };
-    run(&new.chunks.ddl());
+    run_as_owner(owner, &new.chunks.ddl());
     let taken = former.map(|former| leftover::copy(former, new));
     // After the rows: one by one they would take ten times as long.
-    run(&new.chunks.index());
+    run_as_owner(owner, &new.chunks.index());
     if let Some(former) = former {
         leftover::drop(former, owner);
     }
@@ -104,11 +101,18 @@ fn attach(id: i32, new: &NewCollection<'_>) -> Rc<Collection> {
     collection
 }
 
+/// Runs DDL as the owner of a table.
+fn run_as_owner(owner: pg_sys::Oid, sql: &str) {
+    let _acting = as_owner(owner);
+    spi::connect(|s| s.utility(sql));
+}
+
 /// The owner of a table, for DDL. Event triggers of the database run meanwhile. They find what the caller's search_path names,
 /// as under the caller's own DDL, where the caller could do everything the owner can; else what the owner's own sessions
-/// would name: nobody's path decides what runs with somebody else's rights.
+/// would name, as in a worker: nobody's path decides what runs with somebody else's rights.
 fn as_owner(owner: pg_sys::Oid) -> ActingAs {
-    let path = (!role::has_privileges_of(owner)).then(|| default_path(owner));
+    let is_caller = role::has_privileges_of(owner) && !worker::is_this_process();
+    let path = (!is_caller).then(|| default_path(owner));
     ActingAs::definer(owner, path.as_deref())
 }
 
@@ -252,7 +256,8 @@ pub fn has_key(c: &Collection) -> bool {
     const SQL: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_index i
         WHERE i.indrelid OPERATOR(pg_catalog.=) $1 AND i.indisprimary AND i.indisvalid)";
     let _acting = ActingAs::superuser();
-    c.vectors.is_adopted || spi::connect(|s| s.query(Snapshot::Active, SQL, &[arg(c.vectors.table)]).one().unwrap_or(false))
+    c.vectors.is_adopted
+        || spi::connect(|s| s.query(Snapshot::Active, SQL, &[arg(c.vectors.table)]).one().unwrap_or(false))
 }
 
 /// Whether the policy that shows a chunk to those who see its row is still there: it goes with a column that it names.

@@ -3,9 +3,10 @@
 
 use std::process::{Command, Output};
 
-use ragent_server_tests::cluster::{Cluster, PATIENCE, SUPERUSER};
+use ragent_server_tests::cluster::{Cluster, SUPERUSER};
 use ragent_server_tests::database::{Database, create_server, current, quote, shared_cluster};
 use ragent_server_tests::session::Session;
+use ragent_server_tests::wait::PATIENCE;
 
 /// Grants of every table in these tests, a line for each.
 const GRANTS: &str = "SELECT c.oid::regclass || ' ' || coalesce(x.col, '') || ' ' || x.who || ' ' || x.what
@@ -134,13 +135,15 @@ impl Zoo {
                 .await;
             let [a, b, c, d, e] = &readers[..] else { unreachable!("five readers") };
             session.run(&format!("GRANT SELECT ON {table} TO {a}, {b}; GRANT SELECT, INSERT ON {table} TO {c}")).await;
-            session.run(&format!("GRANT SELECT (id, body) ON {table} TO {d}; GRANT SELECT (title) ON {table} TO {e}")).await;
+            session
+                .run(&format!("GRANT SELECT (id, body) ON {table} TO {d}; GRANT SELECT (title) ON {table} TO {e}"))
+                .await;
             if n % 2 == 0 {
                 session.run(&format!("GRANT SELECT ON {table} TO PUBLIC")).await;
             }
         }
         current(&admin).await;
-        granted(&admin).await;
+        followed(&admin).await;
         Self { db, admin, owner, tables }
     }
 
@@ -182,7 +185,9 @@ impl Zoo {
         for table in &self.tables {
             let name = bare(table);
             there
-                .run(&format!("SELECT rag.create_collection('{name}', '{table}', '{{body}}', embedding_model => 'fake/embed-64')"))
+                .run(&format!(
+                    "SELECT rag.create_collection('{name}', '{table}', '{{body}}', embedding_model => 'fake/embed-64')"
+                ))
                 .await;
         }
         current(there).await;
@@ -197,8 +202,8 @@ impl Zoo {
     }
 }
 
-/// Waits until the grants of all chunk tables are those of their sources.
-async fn granted(session: &Session) {
+/// Waits until every GRANT and REVOKE so far was followed.
+async fn followed(session: &Session) {
     session
         .wait_until(
             "the grants to follow",
@@ -225,7 +230,7 @@ async fn a_parallel_restore_brings_every_grant_and_embeds_nothing() {
         done(&format!("restore {n}"), &output);
         let there = zoo.connect(&name).await;
         assert_eq!(there.column(GRANTS).await, wanted, "restore {n}, at once");
-        granted(&there).await;
+        followed(&there).await;
         assert_eq!(there.column(GRANTS).await, wanted, "restore {n}, after the worker looked");
         current(&there).await;
         assert_eq!(zoo.embedded(), before, "restore {n}: texts were embedded");
@@ -246,7 +251,7 @@ async fn what_a_whole_dump_brings_is_current_whoever_dumped_and_however() {
     let wanted = zoo.admin.column(GRANTS).await;
     let plain = dump(cluster, &zoo.db.name, SUPERUSER, &[]);
     let (there, name) = zoo.restored("a plain dump", &plain, 0).await;
-    granted(&there).await;
+    followed(&there).await;
     assert_eq!(there.column(GRANTS).await, wanted, "a plain dump");
     // --clean drops what is there before it makes it anew.
     let clean = dump(cluster, &zoo.db.name, SUPERUSER, &["--clean", "--if-exists"]);
@@ -265,7 +270,11 @@ async fn what_a_whole_dump_brings_is_current_whoever_dumped_and_however() {
     assert_eq!(there.number("SELECT count(*) FROM rag_internal.grants_to_sync()").await, 0);
     there.run("INSERT INTO app.t0 VALUES (6, 't', 'new')").await;
     there
-        .wait_until("its status to say what is missing", PATIENCE, "SELECT last_error LIKE 'permission denied%' FROM rag.status WHERE collection = 't0'")
+        .wait_until(
+            "its status to say what is missing",
+            PATIENCE,
+            "SELECT last_error LIKE 'permission denied%' FROM rag.status WHERE collection = 't0'",
+        )
         .await;
     there.run(&format!("GRANT USAGE ON FOREIGN SERVER fake TO {}", quote(&zoo.owner))).await;
     current(&there).await;
@@ -278,7 +287,7 @@ async fn what_a_whole_dump_brings_is_current_whoever_dumped_and_however() {
     assert!(!text.contains(ragent_server_tests::database::API_KEY), "the dump of an ordinary role has a key");
     assert!(text.contains("chunk_id_seq"), "numbers of chunks are dumped");
     let (there, name) = zoo.restored("a dump by a role for backups", &file, 0).await;
-    granted(&there).await;
+    followed(&there).await;
     assert_eq!(there.column(GRANTS).await, wanted, "a dump by a role for backups");
     drop(there);
     // Roles come from pg_dumpall; what it says of the cluster has no key either.
@@ -307,7 +316,8 @@ async fn what_a_part_of_a_dump_leaves_is_taken_over() {
     let there = restored(&["--exclude-table-data=rag_internal.*"]).await;
     assert_eq!(there.number("SELECT count(*) FROM rag.collections").await, 0);
     there.run("INSERT INTO app.t0 VALUES (6, 't', 'six'); UPDATE app.t0 SET body = 'changed' WHERE id = 2; DELETE FROM app.t0 WHERE id = 3").await;
-    let warnings = there.notices().into_iter().filter(|n| n.message().contains("belongs to no collection")).collect::<Vec<_>>();
+    let warnings =
+        there.notices().into_iter().filter(|n| n.message().contains("belongs to no collection")).collect::<Vec<_>>();
     assert_eq!(warnings.len(), 1, "it is said once: {warnings:?}");
     assert!(warnings[0].hint().is_some_and(|hint| hint.contains("create_collection")), "{warnings:?}");
     assert_eq!(zoo.create_again(&there, "without what is registered").await, 2);
@@ -372,10 +382,22 @@ async fn what_a_part_of_a_dump_leaves_is_taken_over() {
         current(&there).await;
         assert_eq!(zoo.embedded() - before, embeds, "-t, with chunks: {chunks}");
         assert_current(&there, &["app.t1"], "-t").await;
-        assert_eq!(there.number("SELECT count(*) FROM pg_trigger WHERE tgrelid = 'app.t1'::regclass AND tgname LIKE 'rag_capture%'").await, 7);
+        assert_eq!(
+            there
+                .number(
+                    "SELECT count(*) FROM pg_trigger WHERE tgrelid = 'app.t1'::regclass AND tgname LIKE 'rag_capture%'"
+                )
+                .await,
+            7
+        );
         // Dropping it leaves nothing.
         there.run("SELECT rag.drop_collection('t1')").await;
-        assert_eq!(there.number("SELECT count(*) FROM pg_trigger WHERE tgrelid = 'app.t1'::regclass AND NOT tgisinternal").await, 0);
+        assert_eq!(
+            there
+                .number("SELECT count(*) FROM pg_trigger WHERE tgrelid = 'app.t1'::regclass AND NOT tgisinternal")
+                .await,
+            0
+        );
     }
     zoo.admin.run(&format!("DROP DATABASE {name} WITH (FORCE)")).await;
 }
@@ -401,7 +423,10 @@ async fn what_the_extension_leaves_is_taken_over_unless_it_is_another_ones() {
     for (change, undo) in [
         ("CREATE VIEW seen AS SELECT content FROM app.t1_chunks", "DROP VIEW seen"),
         ("ALTER TABLE app.t1_chunks OWNER TO postgres", "ALTER TABLE app.t1_chunks OWNER TO OWNER"),
-        ("ALTER TABLE app.t1_chunks RENAME COLUMN content TO other", "ALTER TABLE app.t1_chunks RENAME COLUMN other TO content"),
+        (
+            "ALTER TABLE app.t1_chunks RENAME COLUMN content TO other",
+            "ALTER TABLE app.t1_chunks RENAME COLUMN other TO content",
+        ),
         (
             "CREATE FUNCTION f(text) RETURNS text IMMUTABLE LANGUAGE sql RETURN $1; CREATE INDEX i ON app.t1_chunks (f(content))",
             "DROP FUNCTION f(text) CASCADE",
@@ -409,7 +434,10 @@ async fn what_the_extension_leaves_is_taken_over_unless_it_is_another_ones() {
     ] {
         there.run(change).await;
         let error = there
-            .refusal("SELECT rag.create_collection('t1', 'app.t1', '{body}', embedding_model => 'fake/embed-64')", "42P07")
+            .refusal(
+                "SELECT rag.create_collection('t1', 'app.t1', '{body}', embedding_model => 'fake/embed-64')",
+                "42P07",
+            )
             .await;
         assert!(error.hint().is_some_and(|hint| hint.contains("not taken over")), "{change}: {error:?}");
         there.run(&undo.replace("OWNER TO OWNER", &format!("OWNER TO {}", quote(&zoo.owner)))).await;
@@ -422,7 +450,9 @@ async fn what_the_extension_leaves_is_taken_over_unless_it_is_another_ones() {
         for table in &zoo.tables {
             let name = bare(table);
             there
-                .run(&format!("SELECT rag.create_collection('{name}', '{table}', '{{body}}', embedding_model => 'fake/embed-64')"))
+                .run(&format!(
+                    "SELECT rag.create_collection('{name}', '{table}', '{{body}}', embedding_model => 'fake/embed-64')"
+                ))
                 .await;
         }
         current(there).await;
@@ -433,8 +463,12 @@ async fn what_the_extension_leaves_is_taken_over_unless_it_is_another_ones() {
     assert_eq!(zoo.embedded(), embedded, "rag.refresh embeds what it could take over");
     assert_eq!(there.number("SELECT count(*) FROM pg_policy WHERE polrelid = 'app.t1_chunks'::regclass").await, 1);
     // Triggers that are gone come again.
-    there.run("DO $$ BEGIN EXECUTE format('DROP TRIGGER %I ON app.t1', (SELECT tgname FROM pg_trigger
-               WHERE tgrelid = 'app.t1'::regclass AND tgname LIKE 'rag_capture_%_insert')); END $$").await;
+    there
+        .run(
+            "DO $$ BEGIN EXECUTE format('DROP TRIGGER %I ON app.t1', (SELECT tgname FROM pg_trigger
+               WHERE tgrelid = 'app.t1'::regclass AND tgname LIKE 'rag_capture_%_insert')); END $$",
+        )
+        .await;
     there.run("SELECT rag.refresh('t1'); INSERT INTO app.t1 VALUES (9, 't', 'nine')").await;
     assert_current(there, &["app.t1"], "after rag.refresh").await;
     // With their schema, collections go.
@@ -468,7 +502,9 @@ async fn the_owner_of_a_database_dumps_and_restores_tables_of_its_own() {
     for table in &zoo.tables {
         let name = bare(table);
         owner
-            .run(&format!("SELECT rag.create_collection('{name}', '{table}', '{{body}}', embedding_model => 'fake/embed-64')"))
+            .run(&format!(
+                "SELECT rag.create_collection('{name}', '{table}', '{{body}}', embedding_model => 'fake/embed-64')"
+            ))
             .await;
     }
     current(&owner).await;
@@ -486,7 +522,9 @@ async fn ddl_of_several_sessions_succeeds_and_loses_nothing() {
     let mut tasks = Vec::new();
     for n in 0..4 {
         let owner = db.create_role(&format!("owner{n}")).await;
-        admin.run(&format!("CREATE SCHEMA s{n} AUTHORIZATION {}; GRANT USAGE ON SCHEMA s{n} TO PUBLIC", quote(&owner))).await;
+        admin
+            .run(&format!("CREATE SCHEMA s{n} AUTHORIZATION {}; GRANT USAGE ON SCHEMA s{n} TO PUBLIC", quote(&owner)))
+            .await;
         let session = cluster.connect(&db.name, &owner).await;
         session
             .run(&format!(
@@ -515,9 +553,11 @@ async fn ddl_of_several_sessions_succeeds_and_loses_nothing() {
         task.await.expect("every statement succeeds");
     }
     current(&admin).await;
-    granted(&admin).await;
+    followed(&admin).await;
     for n in 0..4 {
-        let chunks = format!("SELECT count(*) FROM s{n}.parts{n}_chunks c JOIN s{n}.parts s USING (id) WHERE c.content = s.body");
+        let chunks = format!(
+            "SELECT count(*) FROM s{n}.parts{n}_chunks c JOIN s{n}.parts s USING (id) WHERE c.content = s.body"
+        );
         assert_eq!(admin.number(&chunks).await, 15, "chunks of what was written meanwhile");
         let may = format!("SELECT has_table_privilege('{reader}', 's{n}.plain{n}_chunks', 'SELECT')");
         assert_eq!(admin.value(&may).await, "t", "{may}");

@@ -628,12 +628,23 @@ async fn owners_of_partitioned_sources_add_partitions_and_capture_elsewhere_does
     stranger.run(&format!("{bind}; INSERT INTO mine VALUES (1, 'x'); DROP TABLE mine")).await;
     assert!(stranger.notices().iter().any(|n| n.message().contains("belongs to no collection")));
     // So has who puts it on the source in another form than ours, with which it would find tables of others by its names.
-    admin.run(&format!("CREATE TABLE rag_new (id int PRIMARY KEY, body text); GRANT ALL ON rag_new TO {}", quote(&owner))).await;
+    admin
+        .run(&format!(
+            "CREATE TABLE rag_new (id int PRIMARY KEY, body text); GRANT ALL ON rag_new TO {}",
+            quote(&owner)
+        ))
+        .await;
     db.create_collection(&session, "plain", &["one"]).await;
     let id = admin.value("SELECT id FROM rag_internal.collection WHERE name = 'plain'").await;
-    for form in ["AFTER INSERT ON plain FOR EACH STATEMENT", "BEFORE INSERT ON plain FOR EACH ROW", "AFTER DELETE ON plain FOR EACH STATEMENT"] {
+    for form in [
+        "AFTER INSERT ON plain FOR EACH STATEMENT",
+        "BEFORE INSERT ON plain FOR EACH ROW",
+        "AFTER DELETE ON plain FOR EACH STATEMENT",
+    ] {
         session.run(&format!("CREATE TRIGGER odd {form} EXECUTE FUNCTION rag_internal.capture('{id}')")).await;
-        session.run("INSERT INTO plain VALUES (2, 't', 'two'); DELETE FROM plain WHERE id = 2; DROP TRIGGER odd ON plain").await;
+        session
+            .run("INSERT INTO plain VALUES (2, 't', 'two'); DELETE FROM plain WHERE id = 2; DROP TRIGGER odd ON plain")
+            .await;
         current(&session).await;
     }
     assert_eq!(admin.number("SELECT count(*) FROM plain_chunks").await, 1);
