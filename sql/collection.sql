@@ -56,20 +56,20 @@ CREATE FUNCTION refresh(collection text) RETURNS void
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'refresh_wrapper';
 COMMENT ON FUNCTION refresh(text) IS
-'Compares everything a collection has with its source, makes its capture triggers as they should be, and tries rows again that were given up. Where its chunk table is gone, or was made for another owner than the source has now, makes it anew and queues every row; by that the owner agrees to what former owners attached to the source';
+'Compares everything a collection has with its source, makes its capture triggers and the grants of its chunk table as they should be, and tries rows again that were given up. Where its chunk table is gone, has lost what it was made with, or was made for another owner than the source has now, makes it anew and queues every row; by that the owner agrees to what former owners attached to the source';
 
 -- DDL of ours runs as the owner of the table it is about, and under the search_path of whoever caused it, as if they had
 -- run it: event triggers of the database may rely on both. These functions say what is to be run; the library runs it.
 
 CREATE FUNCTION rag_internal.grants_to_sync(only_collection integer DEFAULT NULL)
-    RETURNS TABLE (collection text, owner oid, statement text)
+    RETURNS TABLE (collection integer, owner oid, statement text, tables oid[])
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    -- One query for all of them: it runs after each GRANT in the database, on whatever that was.
+    -- One query for all of them: it runs after GRANTs in the database, on whatever they were.
     RETURN QUERY
     -- Only tables that still belong to the owner they were made for: others wait for rag.refresh.
     WITH served AS MATERIALIZED (
-        SELECT c.id, c.name, c.source, array_remove(c.key_columns || c.content_columns || c.title_column, NULL) AS columns, s.relowner AS source_owner, s.relacl AS source_acl,
+        SELECT c.id, c.source, array_remove(c.key_columns || c.content_columns || c.title_column, NULL) AS columns, s.relowner AS source_owner, s.relacl AS source_acl,
                t.oid AS chunks, t.relowner AS chunks_owner, t.relacl AS chunks_acl
         FROM rag_internal.collection c
         JOIN pg_class s ON s.oid = c.source
@@ -79,7 +79,7 @@ BEGIN
         WHERE only_collection IS NULL OR c.id = only_collection),
     -- Who was granted SELECT on the source, or on each of its key, title and content columns; 0 is PUBLIC. Not the owner, and of
     -- those who hold SELECT only those who have it from the owner: what GRANT and REVOKE here leave as it is would be tried
-    -- again and again, since they fire the event trigger that leads here.
+    -- again and again, since they are noted as everybody's are.
     readers AS (
         SELECT v.chunks, a.grantee, true AS is_reader FROM served v CROSS JOIN LATERAL aclexplode(v.source_acl) a
         WHERE a.privilege_type = 'SELECT' AND a.grantee <> v.source_owner
@@ -94,7 +94,7 @@ BEGIN
     holders AS (
         SELECT DISTINCT v.chunks, a.grantee, true AS is_holder FROM served v CROSS JOIN LATERAL aclexplode(v.chunks_acl) a
         WHERE a.privilege_type = 'SELECT' AND a.grantee <> v.chunks_owner AND a.grantor = v.chunks_owner),
-    -- One statement for all grantees: each fires the event trigger, so that one for each would go deep into the stack.
+    -- One statement for all grantees: each changes the table's row in the catalog.
     changes AS (
         SELECT chunks, h.is_holder IS NULL AS is_new,
                string_agg(CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END, ', '
@@ -103,9 +103,10 @@ BEGIN
         WHERE (r.is_reader IS NULL OR h.is_holder IS NULL)
           AND NOT EXISTS (SELECT FROM pg_class t WHERE t.oid = chunks AND t.relowner = grantee)
         GROUP BY chunks, h.is_holder IS NULL)
-    SELECT v.name, v.chunks_owner,
+    SELECT v.id, v.chunks_owner,
            format(CASE WHEN x.is_new THEN 'GRANT SELECT ON %s TO %s' ELSE 'REVOKE SELECT ON %s FROM %s CASCADE' END,
-                  v.chunks::regclass, x.grantees)
+                  v.chunks::regclass, x.grantees),
+           ARRAY[v.chunks]
     FROM served v JOIN changes x ON x.chunks = v.chunks
     ORDER BY v.id, v.chunks, x.is_new DESC;
 END $$;
@@ -113,7 +114,30 @@ REVOKE EXECUTE ON FUNCTION rag_internal.grants_to_sync(integer) FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.grants_to_sync(integer) IS
 'What is to be granted and revoked so that those may SELECT from a chunk table who were granted it on the source, and nobody else; its policy then decides row by row';
 
-CREATE FUNCTION rag_internal.forget_dropped_tables() RETURNS TABLE (owner oid, statement text)
+-- Two who drop the two tables of a collection at once each hold what the other one waits for. So who forgets a collection does
+-- not wait in line for its row, but asks for it now and then.
+CREATE FUNCTION rag_internal.holds_collection(collection integer) RETURNS boolean
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    begun timestamptz := clock_timestamp();
+BEGIN
+    LOOP
+        PERFORM FROM rag_internal.collection c WHERE c.id = $1 FOR UPDATE SKIP LOCKED;
+        IF FOUND THEN
+            RETURN true;
+        END IF;
+        PERFORM FROM rag_internal.collection c WHERE c.id = $1;
+        IF NOT FOUND OR clock_timestamp() > begun + interval '1 second' THEN
+            RETURN false;
+        END IF;
+        PERFORM pg_sleep(0.01);
+    END LOOP;
+END $$;
+REVOKE EXECUTE ON FUNCTION rag_internal.holds_collection(integer) FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.holds_collection(integer) IS
+'Locks the row of a collection, if it is there and can be had within a second';
+
+CREATE FUNCTION rag_internal.forget_dropped_tables() RETURNS TABLE (owner oid, statement text, tables oid[])
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     gone record;
@@ -131,20 +155,24 @@ BEGIN
         JOIN rag_internal.generation g ON g.chunk_table = d.objid
         JOIN rag_internal.collection c ON c.id = g.collection
     LOOP
+        CONTINUE WHEN NOT rag_internal.holds_collection(gone.id);
         DELETE FROM rag_internal.collection WHERE id = gone.id;
         DELETE FROM rag_internal.queue WHERE collection = gone.id;
         DELETE FROM rag_internal.failure WHERE collection = gone.id;
         DELETE FROM rag_internal.pause WHERE collection = gone.id;
+        DELETE FROM rag_internal.grant_failure WHERE collection = gone.id;
         RETURN QUERY
             WITH generations AS (DELETE FROM rag_internal.generation WHERE collection = gone.id RETURNING *),
-                 owners AS (DELETE FROM rag_internal.chunk_owner o USING generations g WHERE o.chunk_table = g.chunk_table)
-            SELECT r.relowner, format('DROP TABLE %s CASCADE', g.chunk_table)
+                 owners AS (DELETE FROM rag_internal.chunk_owner o USING generations g WHERE o.chunk_table = g.chunk_table),
+                 hands AS (DELETE FROM rag_internal.changed_hands h USING generations g WHERE h.chunk_table = g.chunk_table)
+            SELECT r.relowner, format('DROP TABLE %s CASCADE', g.chunk_table), ARRAY[r.oid]
             FROM generations g JOIN pg_class r ON r.oid = g.chunk_table
             WHERE NOT g.is_adopted;
         DELETE FROM rag_internal.capture_gap WHERE collection = gone.id;
         -- The collection is gone by now, so all of its triggers are left over. Copies go with what they are copies of.
         RETURN QUERY
-            SELECT r.relowner, format('DROP TRIGGER %I ON %s', l.name, l.relation::regclass)
+            SELECT r.relowner, format('DROP TRIGGER IF EXISTS %I ON %s', l.name, l.relation::regclass),
+                   ARRAY(SELECT p.relid::oid FROM pg_partition_tree(r.oid) p UNION SELECT r.oid)
             FROM rag_internal.capture_leftovers(gone.id, gone.source) l JOIN pg_class r ON r.oid = l.relation;
     END LOOP;
     -- A trigger that goes while its table stays is missed.
@@ -172,19 +200,92 @@ REVOKE EXECUTE ON FUNCTION rag_internal.forget_dropped_tables() FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.forget_dropped_tables() IS
 'Forgets the collections whose source or chunk table was just dropped; what is left of them is to be dropped by these statements. For an event trigger on sql_drop';
 
+CREATE FUNCTION rag_internal.capture_argument(collection integer) RETURNS bytea
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT pg_catalog.convert_to(collection::pg_catalog.text, 'UTF8') OPERATOR(pg_catalog.||) '\x00'::pg_catalog.bytea
+$$;
+REVOKE EXECUTE ON FUNCTION rag_internal.capture_argument(integer) FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.capture_argument(integer) IS 'pg_trigger.tgargs of a collection''s capture triggers';
+
+CREATE FUNCTION rag_internal.awaits_restore(collection integer) RETURNS boolean
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM rag_internal.collection c
+        JOIN pg_class s ON s.oid = c.source
+        JOIN rag_internal.generation g ON g.collection = c.id AND g.state = 'serving'
+        JOIN pg_class t ON t.oid = g.chunk_table
+        WHERE c.id = $1
+          AND (NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.source AND i.indisprimary)
+               OR NOT g.is_adopted AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = g.chunk_table AND i.indisprimary)
+               OR NOT EXISTS (SELECT FROM pg_trigger r
+                              WHERE r.tgrelid = c.source AND r.tgfoid = 'rag_internal.capture()'::regprocedure
+                                AND r.tgargs = rag_internal.capture_argument(c.id))));
+END $$;
+REVOKE EXECUTE ON FUNCTION rag_internal.awaits_restore(integer) FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.awaits_restore(integer) IS
+'Whether a collection''s tables lack their keys or all of the capture triggers. A restore makes these once it has loaded what is in the tables; until then the worker leaves them alone';
+
+CREATE FUNCTION rag_internal.leftover_triggers(source oid) RETURNS TABLE (owner oid, statement text, tables oid[])
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY
+    SELECT r.relowner, format('DROP TRIGGER IF EXISTS %I ON %s', t.tgname, r.oid::regclass), ARRAY[r.oid]
+    FROM (SELECT p.relid::oid FROM pg_partition_tree(source) p UNION SELECT source) AS part (id)
+    JOIN pg_class r ON r.oid = part.id AND r.relowner = (SELECT s.relowner FROM pg_class s WHERE s.oid = source)
+    JOIN pg_trigger t ON t.tgrelid = r.oid AND t.tgparentid = 0 AND t.tgfoid = 'rag_internal.capture()'::regprocedure
+    WHERE NOT EXISTS (
+        SELECT FROM rag_internal.collection c
+        WHERE rag_internal.capture_argument(c.id) = t.tgargs
+          AND (c.source = r.oid OR c.source IN (SELECT a.relid FROM pg_partition_ancestors(r.oid) a)));
+END $$;
+REVOKE EXECUTE ON FUNCTION rag_internal.leftover_triggers(oid) FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.leftover_triggers(oid) IS
+'What drops the capture triggers on a table and its partitions that are of no collection of it; those of partitions that are another''s stay';
+
+CREATE FUNCTION rag_internal.why_no_former_chunks(relation oid, source_owner oid, key_columns text[], key_types oid[]) RETURNS text
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    found record;
+    types oid[] := key_types;
+BEGIN
+    SELECT r.relkind, r.relpersistence, r.relowner,
+           rag_internal.shares_rows(r.oid) AS shares_rows,
+           (SELECT c.name FROM rag_internal.collection c
+            WHERE c.source = r.oid OR c.id IN (SELECT g.collection FROM rag_internal.generation g WHERE g.chunk_table = r.oid)
+            ORDER BY c.source = r.oid DESC LIMIT 1) AS collection,
+           EXISTS (SELECT FROM pg_depend d WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = r.oid
+                     AND d.classid = 'pg_rewrite'::regclass AND d.deptype = 'n')
+               OR EXISTS (SELECT FROM pg_constraint k WHERE k.confrelid = r.oid) AS is_used
+    INTO found FROM pg_class r WHERE r.oid = relation;
+    IF types IS NULL THEN
+        SELECT array_agg(u.type ORDER BY u.place) INTO types
+        FROM rag_internal.columns_by_name(relation, key_columns) u WHERE u.type < 16384::oid;
+    -- Only with the types of a key is it asked whether a table is a collection's: without, it is that collection which asks.
+    ELSIF found.collection IS NOT NULL THEN
+        RETURN format('collection "%s" uses it', found.collection);
+    END IF;
+    RETURN CASE
+        WHEN found.relkind IS DISTINCT FROM 'r' OR found.relpersistence <> 'p' OR found.shares_rows
+            THEN 'it is not an ordinary table'
+        WHEN found.relowner <> source_owner THEN format('it belongs to %s', pg_get_userbyid(found.relowner))
+        WHEN types IS NULL OR NOT rag_internal.has_own_columns(relation, key_columns, types, 'embedding')
+            THEN 'it does not have the columns that the chunk table would have'
+        WHEN NOT rag_internal.reading_runs_no_code(relation) THEN 'code is attached to it'
+        WHEN found.is_used THEN 'views or foreign keys depend on it'
+    END;
+END $$;
+REVOKE EXECUTE ON FUNCTION rag_internal.why_no_former_chunks(oid, oid, text[], oid[]) FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.why_no_former_chunks(oid, oid, text[], oid[]) IS
+'Why a table cannot be the chunk table that a former collection left to this owner, with such a key; NULL where it can. Without key_types, the key''s types may be any of PostgreSQL''s own';
+
 -- Event triggers run as whoever runs the command, under that role's search_path; so everybody may call these, which do
 -- what is due and nothing else. Where the library is missing, commands must work all the same.
-
-CREATE FUNCTION rag_internal.sync_grants() RETURNS void
-    LANGUAGE c VOLATILE PARALLEL UNSAFE
-    AS 'MODULE_PATHNAME', 'sync_grants_wrapper';
--- Also where functions are not for everybody by default: any role's GRANT and DROP would fail.
-GRANT EXECUTE ON FUNCTION rag_internal.sync_grants() TO PUBLIC;
-COMMENT ON FUNCTION rag_internal.sync_grants() IS 'Makes chunk tables readable by those who may read the source, and by nobody else';
 
 CREATE FUNCTION rag_internal.drop_leftovers() RETURNS void
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'drop_leftovers_wrapper';
+-- Also where functions are not for everybody by default: any role's DROP would fail.
 GRANT EXECUTE ON FUNCTION rag_internal.drop_leftovers() TO PUBLIC;
 COMMENT ON FUNCTION rag_internal.drop_leftovers() IS 'In an event trigger on sql_drop: forgets the collections of dropped tables and drops what is left of them';
 
@@ -271,9 +372,11 @@ BEGIN
         JOIN rag_internal.collection c ON c.id = g.collection
         LEFT JOIN pg_class s ON s.oid = c.source
         LEFT JOIN pg_class t ON t.oid = g.chunk_table
-        WHERE NOT o.is_void AND (s.relowner <> o.owner OR t.relowner <> o.owner)
+        WHERE (s.relowner <> o.owner OR t.relowner <> o.owner)
+          AND NOT EXISTS (SELECT FROM rag_internal.changed_hands h WHERE h.chunk_table = o.chunk_table)
     LOOP
-        UPDATE rag_internal.chunk_owner SET is_void = true WHERE chunk_table = given_away.chunk_table;
+        -- Not an UPDATE: several sessions may find the same ones, and none waits for another's transaction.
+        INSERT INTO rag_internal.changed_hands (chunk_table) VALUES (given_away.chunk_table);
     END LOOP;
     -- Every backend is to notice when a partition is another's than the whole, whatever of it was altered or is attached to it.
     IF EXISTS (SELECT FROM pg_event_trigger_ddl_commands() d
@@ -327,6 +430,20 @@ BEGIN
         -- Where the library is missing, commands must work all the same.
         NULL;
     END;
+    -- What the worker waits for may be there now: a restore makes keys and triggers last.
+    IF TG_TAG IN ('ALTER TABLE', 'CREATE TRIGGER')
+       AND EXISTS (SELECT FROM pg_event_trigger_ddl_commands() d
+                   LEFT JOIN pg_trigger t ON d.classid = 'pg_trigger'::regclass AND t.oid = d.objid
+                   CROSS JOIN LATERAL (VALUES (coalesce(t.tgrelid, d.objid))) AS touched (id)
+                   WHERE EXISTS (SELECT FROM rag_internal.collection c WHERE c.source = touched.id)
+                      OR EXISTS (SELECT FROM rag_internal.generation g WHERE g.chunk_table = touched.id)) THEN
+        BEGIN
+            PERFORM rag_internal.wake_at_commit();
+        EXCEPTION WHEN undefined_file THEN
+            -- Where the library is missing, commands must work all the same.
+            NULL;
+        END;
+    END IF;
 END $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.follow_altered() FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.follow_altered() IS 'Event trigger: when a source is altered (columns renamed, partitions attached, triggers switched off and on), its collection follows; when it or a chunk table gets another owner, the collection waits for rag.refresh';
@@ -338,22 +455,57 @@ CREATE EVENT TRIGGER rag_follow_altered ON ddl_command_end
 ALTER EVENT TRIGGER rag_follow_altered ENABLE ALWAYS;
 COMMENT ON EVENT TRIGGER rag_follow_altered IS 'pg_ragent: when a source is altered, its collection follows';
 
+-- Grants are noted here and made to follow by the worker, a second or so later: whoever grants in the statement of somebody else
+-- changes rows of the catalog that others change at the same time (a parallel restore does), and one of them fails.
+CREATE TABLE rag_internal.grants_due (
+    id       bigint GENERATED ALWAYS AS IDENTITY,
+    noted_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
+);
+COMMENT ON TABLE rag_internal.grants_due IS 'Signs that somebody granted or revoked something on a table; the worker lets the grants of chunk tables follow and removes them';
+COMMENT ON COLUMN rag_internal.grants_due.id IS 'Number of the sign';
+COMMENT ON COLUMN rag_internal.grants_due.noted_at IS 'When it was set';
+COMMENT ON SEQUENCE rag_internal.grants_due_id_seq IS 'Numbers of signs';
+CREATE TRIGGER wake_worker AFTER INSERT ON rag_internal.grants_due FOR EACH STATEMENT EXECUTE FUNCTION rag_internal.wake_worker();
+COMMENT ON TRIGGER wake_worker ON rag_internal.grants_due IS 'Wakes the worker at commit';
+
+CREATE TABLE rag_internal.grant_failure (
+    collection     integer PRIMARY KEY,
+    attempts       integer NOT NULL,
+    retry_at       timestamptz NOT NULL,
+    error          text NOT NULL,
+    error_hint     text,
+    error_sqlstate text NOT NULL,
+    failed_at      timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
+);
+COMMENT ON TABLE rag_internal.grant_failure IS 'Collections whose chunk table does not have the grants of the source, since making them failed; tried again at retry_at';
+COMMENT ON COLUMN rag_internal.grant_failure.collection IS 'rag_internal.collection.id';
+COMMENT ON COLUMN rag_internal.grant_failure.attempts IS 'Attempts that failed, one after the other';
+COMMENT ON COLUMN rag_internal.grant_failure.retry_at IS 'Not to be tried before';
+COMMENT ON COLUMN rag_internal.grant_failure.error IS 'Why the last one failed';
+COMMENT ON COLUMN rag_internal.grant_failure.error_hint IS 'What to do about it';
+COMMENT ON COLUMN rag_internal.grant_failure.error_sqlstate IS 'Its SQLSTATE';
+COMMENT ON COLUMN rag_internal.grant_failure.failed_at IS 'When that was';
+
+-- It only adds a row, which needs nobody's leave and waits for nobody.
 CREATE FUNCTION rag_internal.follow_grants() RETURNS event_trigger
-    LANGUAGE plpgsql AS $$
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF TG_EVENT OPERATOR(pg_catalog.<>) 'ddl_command_end'::pg_catalog.text THEN
+    IF TG_EVENT <> 'ddl_command_end' THEN
         RAISE EXCEPTION 'rag_internal.follow_grants() is not for the event %', TG_EVENT
             USING ERRCODE = 'insufficient_privilege', HINT = 'Drop this event trigger.';
     END IF;
-    PERFORM rag_internal.sync_grants();
+    IF EXISTS (SELECT FROM pg_event_trigger_ddl_commands() d WHERE d.object_type = 'TABLE') THEN
+        INSERT INTO rag_internal.grants_due DEFAULT VALUES;
+    END IF;
 EXCEPTION WHEN undefined_file THEN
+    -- Where the library is missing, commands must work all the same.
     NULL;
 END $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.follow_grants() FROM PUBLIC;
-COMMENT ON FUNCTION rag_internal.follow_grants() IS 'Event trigger: after GRANT and REVOKE, chunk tables are readable by those who may read the source';
+COMMENT ON FUNCTION rag_internal.follow_grants() IS 'Event trigger: after GRANT and REVOKE on tables, has the worker make chunk tables readable by those who may read the source';
 CREATE EVENT TRIGGER rag_follow_grants ON ddl_command_end
     WHEN TAG IN ('GRANT', 'REVOKE') EXECUTE FUNCTION rag_internal.follow_grants();
-COMMENT ON EVENT TRIGGER rag_follow_grants IS 'pg_ragent: after GRANT and REVOKE, chunk tables are readable by those who may read the source';
+COMMENT ON EVENT TRIGGER rag_follow_grants IS 'pg_ragent: after GRANT and REVOKE, has the worker make chunk tables readable by those who may read the source';
 
 -- Types of columns. What a changed type makes of a row's content, title or key is found by a comparison; the key of the chunk
 -- table is given the source's new type before that.

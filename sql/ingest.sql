@@ -151,9 +151,9 @@ COMMENT ON TRIGGER wake_worker ON rag_internal.collection IS 'Wakes the worker a
 CREATE FUNCTION rag_internal.capture() RETURNS trigger
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'capture_wrapper';
--- Nobody makes triggers of it but rag.create_collection, as a superuser. Only attaching a partition copies them as the role that
--- does it; see rag_internal.grant_capture.
-REVOKE EXECUTE ON FUNCTION rag_internal.capture() FROM PUBLIC;
+-- PostgreSQL copies the triggers of a partitioned table to each new partition, as the role that adds it, which must be allowed to
+-- EXECUTE their function. Whoever puts it on another table than a collection's source has a trigger that does nothing.
+GRANT EXECUTE ON FUNCTION rag_internal.capture() TO PUBLIC;
 COMMENT ON FUNCTION rag_internal.capture() IS 'Trigger of source tables: notes in rag_internal.queue which rows changed. Created and removed by rag.create_collection and rag.drop_collection';
 
 -- The capture triggers as they should be. Ordinary tables get statement-level triggers with transition tables. Rows that arrive by
@@ -312,92 +312,6 @@ BEGIN
 END $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.close_gap(integer) FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.close_gap(integer) IS 'Forgets that capture of a collection was off';
-
-CREATE FUNCTION rag_internal.grant_quietly(statement text) RETURNS void
-    LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE
-    AS 'MODULE_PATHNAME', 'grant_quietly_wrapper';
-REVOKE EXECUTE ON FUNCTION rag_internal.grant_quietly(text) FROM PUBLIC;
-COMMENT ON FUNCTION rag_internal.grant_quietly(text) IS
-'Carries out a GRANT or REVOKE, with the current role''s rights, without event triggers';
-
--- Where a collection's source is partitioned, PostgreSQL copies the capture triggers to a new partition, and asks whether the
--- role that adds it may EXECUTE their function. So owners of such sources may, which is settled before any table is created or
--- altered: an owner can change without anybody being told (REASSIGN OWNED).
-CREATE FUNCTION rag_internal.grant_capture() RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    owners oid[];
-    holders oid[];
-    affected oid;
-BEGIN
-    FOR attempt IN 1..2 LOOP
-        SELECT ARRAY(SELECT DISTINCT r.relowner FROM rag_internal.collection c JOIN pg_class r ON r.oid = c.source
-                     WHERE r.relkind = 'p' AND r.relowner <> p.proowner),
-               ARRAY(SELECT a.grantee FROM aclexplode(p.proacl) a WHERE a.grantee <> p.proowner)
-        INTO owners, holders
-        FROM pg_proc p WHERE p.oid = 'rag_internal.capture()'::regprocedure;
-        IF owners <@ holders AND holders <@ owners THEN
-            RETURN;
-        END IF;
-        -- The privileges of a function are one row, which one transaction may change at a time.
-        IF attempt = 1 THEN
-            LOCK TABLE rag_internal.collection IN SHARE UPDATE EXCLUSIVE MODE;
-        END IF;
-    END LOOP;
-    FOREACH affected IN ARRAY owners LOOP
-        IF affected <> ALL (holders) THEN
-            PERFORM rag_internal.grant_quietly(
-                format('GRANT EXECUTE ON FUNCTION rag_internal.capture() TO %I', pg_get_userbyid(affected)));
-        END IF;
-    END LOOP;
-    FOREACH affected IN ARRAY holders LOOP
-        IF affected <> ALL (owners) THEN
-            PERFORM rag_internal.grant_quietly(
-                format('REVOKE EXECUTE ON FUNCTION rag_internal.capture() FROM %s CASCADE',
-                       CASE WHEN affected = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(affected)) END));
-        END IF;
-    END LOOP;
-END $$;
-REVOKE EXECUTE ON FUNCTION rag_internal.grant_capture() FROM PUBLIC;
-COMMENT ON FUNCTION rag_internal.grant_capture() IS
-'Lets the owners of partitioned sources EXECUTE rag_internal.capture, as adding a partition asks for, and nobody else';
-
-CREATE FUNCTION rag_internal.grant_capture_before() RETURNS event_trigger
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    IF TG_EVENT <> 'ddl_command_start' THEN
-        RAISE EXCEPTION 'rag_internal.grant_capture_before() is not for the event %', TG_EVENT
-            USING ERRCODE = 'insufficient_privilege', HINT = 'Drop this event trigger.';
-    END IF;
-    -- Where somebody alters a table, this must not be in the way; who lacks the grant is told by PostgreSQL.
-    BEGIN
-        PERFORM rag_internal.grant_capture();
-    EXCEPTION WHEN OTHERS THEN
-        RAISE WARNING 'owners of partitioned sources may not be able to add partitions: %', SQLERRM;
-    END;
-END $$;
-REVOKE EXECUTE ON FUNCTION rag_internal.grant_capture_before() FROM PUBLIC;
-COMMENT ON FUNCTION rag_internal.grant_capture_before() IS 'Event trigger: lets owners of partitioned sources add partitions';
-CREATE EVENT TRIGGER rag_grant_capture ON ddl_command_start
-    WHEN TAG IN ('CREATE TABLE', 'CREATE FOREIGN TABLE', 'CREATE SCHEMA', 'ALTER TABLE') EXECUTE FUNCTION rag_internal.grant_capture_before();
-COMMENT ON EVENT TRIGGER rag_grant_capture IS 'pg_ragent: lets owners of partitioned sources add partitions';
-
-CREATE FUNCTION rag_internal.revoke_capture() RETURNS trigger
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    IF TG_RELID <> 'rag_internal.collection'::regclass THEN
-        RAISE EXCEPTION 'rag_internal.revoke_capture() is a trigger of rag_internal.collection, not of %', TG_RELID::regclass
-            USING ERRCODE = 'insufficient_privilege', HINT = 'Drop this trigger.';
-    END IF;
-    PERFORM rag_internal.grant_capture();
-    RETURN NULL;
-END $$;
-REVOKE EXECUTE ON FUNCTION rag_internal.revoke_capture() FROM PUBLIC;
-COMMENT ON FUNCTION rag_internal.revoke_capture() IS
-'Trigger of rag_internal.collection: when one goes, its owner may no longer EXECUTE rag_internal.capture, and so can be dropped';
-CREATE TRIGGER revoke_capture AFTER DELETE ON rag_internal.collection
-    FOR EACH STATEMENT EXECUTE FUNCTION rag_internal.revoke_capture();
-COMMENT ON TRIGGER revoke_capture ON rag_internal.collection IS 'Takes back what a collection''s owner was granted for its sake';
 
 CREATE VIEW failures WITH (security_barrier) AS
     SELECT c.name AS collection, f.key, f.attempts, f.error, f.error_hint AS hint, f.error_sqlstate AS sqlstate, f.failed_at

@@ -92,19 +92,26 @@ COMMENT ON SEQUENCE rag_internal.generation_id_seq IS 'Numbers of generations';
 -- table belong to that owner: what waits for rag.refresh still does after a restore.
 CREATE TABLE rag_internal.chunk_owner (
     chunk_table regclass PRIMARY KEY,
-    owner       oid NOT NULL DEFAULT 0,
-    is_void     boolean NOT NULL DEFAULT false
+    owner       oid NOT NULL DEFAULT 0
 );
+-- Whatever is noted here stays, whoever notes it again: a row of its own for each who does, so that none waits for another.
+CREATE TABLE rag_internal.changed_hands (
+    chunk_table regclass NOT NULL
+);
+CREATE INDEX changed_hands_chunk_table ON rag_internal.changed_hands (chunk_table);
+COMMENT ON TABLE rag_internal.changed_hands IS 'Chunk tables that, or whose source, had another owner since they were made, whoever has them now';
+COMMENT ON COLUMN rag_internal.changed_hands.chunk_table IS 'The chunk table';
+COMMENT ON INDEX rag_internal.changed_hands_chunk_table IS 'Finds them';
 SELECT pg_catalog.pg_extension_config_dump('rag_internal.chunk_owner', 'WHERE EXISTS (SELECT FROM rag_internal.generation g
     JOIN rag_internal.collection c ON c.id OPERATOR(pg_catalog.=) g.collection
     JOIN pg_catalog.pg_class s ON s.oid OPERATOR(pg_catalog.=) c.source::pg_catalog.oid
     JOIN pg_catalog.pg_class t ON t.oid OPERATOR(pg_catalog.=) g.chunk_table::pg_catalog.oid
     WHERE t.oid OPERATOR(pg_catalog.=) chunk_owner.chunk_table::pg_catalog.oid
-      AND NOT chunk_owner.is_void AND s.relowner OPERATOR(pg_catalog.=) chunk_owner.owner AND t.relowner OPERATOR(pg_catalog.=) chunk_owner.owner)');
+      AND NOT EXISTS (SELECT FROM rag_internal.changed_hands h WHERE h.chunk_table::pg_catalog.oid OPERATOR(pg_catalog.=) chunk_owner.chunk_table::pg_catalog.oid)
+      AND s.relowner OPERATOR(pg_catalog.=) chunk_owner.owner AND t.relowner OPERATOR(pg_catalog.=) chunk_owner.owner)');
 COMMENT ON TABLE rag_internal.chunk_owner IS 'The owner that each chunk table was made for; a collection whose tables belong to another one waits for rag.refresh';
 COMMENT ON COLUMN rag_internal.chunk_owner.chunk_table IS 'The chunk table';
 COMMENT ON COLUMN rag_internal.chunk_owner.owner IS 'OID of the role it was made for';
-COMMENT ON COLUMN rag_internal.chunk_owner.is_void IS 'Whether it or the source has had another owner since, whoever has them now';
 
 CREATE FUNCTION rag_internal.note_owner() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -133,7 +140,7 @@ CREATE FUNCTION rag_internal.registry_changed() RETURNS trigger
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'registry_changed_wrapper';
 REVOKE EXECUTE ON FUNCTION rag_internal.registry_changed() FROM PUBLIC;
-COMMENT ON FUNCTION rag_internal.registry_changed() IS 'Trigger of rag_internal.collection, generation and chunk_owner: makes every backend read them anew';
+COMMENT ON FUNCTION rag_internal.registry_changed() IS 'Trigger of rag_internal.collection, generation, chunk_owner and changed_hands: makes every backend read them anew';
 CREATE TRIGGER registry_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON rag_internal.collection
     FOR EACH STATEMENT EXECUTE FUNCTION rag_internal.registry_changed();
 ALTER TABLE rag_internal.collection ENABLE ALWAYS TRIGGER registry_changed;
@@ -146,6 +153,10 @@ CREATE TRIGGER registry_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON 
     FOR EACH STATEMENT EXECUTE FUNCTION rag_internal.registry_changed();
 ALTER TABLE rag_internal.chunk_owner ENABLE ALWAYS TRIGGER registry_changed;
 COMMENT ON TRIGGER registry_changed ON rag_internal.chunk_owner IS 'Makes every backend read collections anew';
+CREATE TRIGGER registry_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON rag_internal.changed_hands
+    FOR EACH STATEMENT EXECUTE FUNCTION rag_internal.registry_changed();
+ALTER TABLE rag_internal.changed_hands ENABLE ALWAYS TRIGGER registry_changed;
+COMMENT ON TRIGGER registry_changed ON rag_internal.changed_hands IS 'Makes every backend read collections anew';
 
 -- These stand without a search_path of their own, with every name qualified. Those in SQL PostgreSQL makes part of the query that
 -- calls them. It cannot where a value is the result of a subquery, and would plan that anew at each call; so those are in
@@ -348,7 +359,8 @@ BEGIN
            g.id, g.model, g.dimensions, g.chunker, g.chunk_tokens, g.chunk_overlap,
            g.chunk_table::oid, coalesce(quote_ident(tn.nspname) || '.' || quote_ident(t.relname), ''), coalesce(t.relkind::text, ''),
            coalesce(t.relowner, 0::oid), g.chunk_key_columns, g.embedding_column, g.is_adopted,
-           coalesce(o.owner, 0::oid), coalesce(o.is_void, true),
+           coalesce(o.owner, 0::oid),
+           o.chunk_table IS NULL OR EXISTS (SELECT FROM rag_internal.changed_hands h WHERE h.chunk_table = g.chunk_table),
            rag_internal.strange_partition(c.source),
            coalesce(own.columns AND rag_internal.reading_runs_no_code(c.source) AND rag_internal.reading_runs_no_code(g.chunk_table), false),
            own.columns, c.serve_stale,

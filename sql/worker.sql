@@ -62,10 +62,13 @@ CREATE VIEW status WITH (security_barrier) AS
                    THEN pg_catalog.format('Its chunk table has lost its rows: SELECT rag.refresh(%L) has them embedded again.', c.name)
                WHEN s.state = 'failures'
                    THEN 'See rag.failures; SELECT rag.retry_failures() queues these rows again.'
+               WHEN s.state = 'grants'
+                   THEN pg_catalog.format('Who may read the source may not read its chunk table directly. Its owner sees the reason in last_error; SELECT rag.refresh(%L) tries again at once.', c.name)
            END AS hint
     FROM rag_internal.collection c
     JOIN rag_internal.generation g ON g.collection = c.id AND g.state = 'serving'
     LEFT JOIN pg_catalog.pg_class r ON r.oid = c.source
+    LEFT JOIN rag_internal.grant_failure a ON a.collection = c.id
     CROSS JOIN (
         SELECT a.pid, a.enabled, a.pid IS NOT NULL AND a.enabled
         FROM (SELECT (rag_internal.worker_pids())[1], coalesce(pg_catalog.current_setting('rag.worker', true)::pg_catalog.bool, true)) AS a (pid, enabled))
@@ -107,6 +110,7 @@ CREATE VIEW status WITH (security_barrier) AS
                WHEN o.sees_all AND q.pending > 0 AND NOT w.is_running AND NOT pg_catalog.pg_is_in_recovery() THEN 'no worker'
                WHEN n.is_emptied AND q.pending = 0 THEN 'empty'
                WHEN o.sees_all AND f.failed > 0 THEN 'failures'
+               WHEN a.collection IS NOT NULL THEN 'grants'
                ELSE 'ok' END,
                coalesce(b.until, greatest(ws.until, wc.until, wo.until), q.retry_at)) AS s (state, next_attempt)
     CROSS JOIN LATERAL (
@@ -116,15 +120,16 @@ CREATE VIEW status WITH (security_barrier) AS
                      (3, c.last_error, c.last_error_hint, c.last_error_sqlstate, c.last_error_at),
                      (4, q.last_error, q.last_error_hint, q.last_error_sqlstate, NULL),
                      (5, f.last_error, f.last_error_hint, f.last_error_sqlstate, f.last_error_at),
-                     (6, NULL, NULL, NULL, NULL)) AS x (place, error, hint, sqlstate, at)
-        WHERE x.error IS NOT NULL OR x.sqlstate IS NOT NULL OR x.place = 6
+                     (6, a.error, a.error_hint, a.error_sqlstate, a.failed_at),
+                     (7, NULL, NULL, NULL, NULL)) AS x (place, error, hint, sqlstate, at)
+        WHERE x.error IS NOT NULL OR x.sqlstate IS NOT NULL OR x.place = 7
         ORDER BY x.place LIMIT 1) AS e (error, hint, sqlstate, at)
     WHERE rag_internal.may_read(c.id) OR o.watches;
 GRANT SELECT ON status TO PUBLIC;
 COMMENT ON VIEW status IS 'How current each collection is, and whether the worker runs; of collections whose source the current role may read, and for members of pg_monitor of all, without texts';
 COMMENT ON COLUMN status.collection IS 'Name of the collection';
 COMMENT ON COLUMN status.source IS 'Its source table';
-COMMENT ON COLUMN status.state IS 'ok, or what is wrong: unusable (its tables are not as it needs them), capture off (changes are not noted), paused (code of its owner held the worker), provider (its model''s server fails), blocked (the worker cannot go on with it), no worker (rows wait and none runs), empty (the chunk table has lost its rows), failures (rows were given up). Everything but ok is worth an alert';
+COMMENT ON COLUMN status.state IS 'ok, or what is wrong: unusable (its tables are not as it needs them), capture off (changes are not noted), paused (code of its owner held the worker), provider (its model''s server fails), blocked (the worker cannot go on with it), no worker (rows wait and none runs), empty (the chunk table has lost its rows), failures (rows were given up), grants (the chunk table does not have those of the source). Everything but ok is worth an alert';
 COMMENT ON COLUMN status.rows IS 'Rows of the source that the role sees: counted, or estimated where the table is large; NULL where it is large and policies decide which rows the role sees, and where counting would run code of an owner whom the role does not trust. There members of pg_monitor get estimates';
 COMMENT ON COLUMN status.chunks IS 'Chunks of these rows that are embedded; counted, estimated or NULL as rows are';
 COMMENT ON COLUMN status.pending IS 'Changed rows that are queued and not processed yet; a comparison of everything counts as one. For roles that see all rows of the source and for members of pg_monitor, as are failed and lag; NULL where policies decide which rows the role sees';

@@ -1,7 +1,7 @@
 //! `rag.create_collection`, `rag.alter_collection`, `rag.drop_collection`, `rag.refresh`, `rag_internal.row_counts`; what event
-//! triggers call: `rag_internal.sync_grants`, `rag_internal.sync_types`, `rag_internal.drop_leftovers`, `rag_internal.altered_tables`.
+//! triggers call: `rag_internal.sync_types`, `rag_internal.drop_leftovers`, `rag_internal.altered_tables`.
 
-use super::{alter, create, follow, refresh as refreshing, row_counts, statements};
+use super::{alter, create, drop, follow, refresh as refreshing, row_counts};
 use crate::error::required;
 use crate::registry;
 use pgrx::pg_sys;
@@ -53,29 +53,12 @@ fn alter_collection(
 
 #[pg_extern(sql = false)]
 fn drop_collection(name: Option<String>, if_exists: Option<bool>) -> Result<(), ErrorReport> {
-    let name = required(name, "name")?;
-    match registry::existing(&name) {
-        Ok(c) => {
-            registry::must_own(&c)?;
-            statements::drop(&c);
-        }
-        Err(_) if if_exists == Some(true) => {
-            pgrx::notice!("collection \"{name}\" does not exist, skipping");
-        }
-        Err(e) => return Err(e.into()),
-    }
-    Ok(())
+    Ok(drop::drop_collection(&required(name, "name")?, if_exists == Some(true))?)
 }
 
 #[pg_extern(sql = false)]
 fn refresh(collection: Option<String>) -> Result<(), ErrorReport> {
     Ok(refreshing::refresh(&required(collection, "collection")?)?)
-}
-
-#[pg_extern(sql = false)]
-fn sync_grants() -> Result<(), ErrorReport> {
-    follow::grants();
-    Ok(())
 }
 
 #[pg_extern(sql = false)]

@@ -1,9 +1,11 @@
 //! The table that is to hold a collection's chunks.
 
 use super::create::MAX_IDENTIFIER;
+use super::leftover::Former;
 use super::source::Table;
-use super::statements;
+use super::statements::{self, leftover};
 use crate::error::{Error, Result, excerpt};
+use crate::pg::catalog;
 use crate::pg::role;
 use crate::pg::spi::quote;
 use crate::registry::{Column, Embedding};
@@ -52,11 +54,12 @@ pub fn key_names(key: &[String]) -> Vec<String> {
     names
 }
 
-/// Schema and name of a new chunk table, as given or after the collection's name.
+/// Schema and name of a new chunk table, as given or after the collection's name; and the table that a former collection left
+/// under that name.
 ///
 /// # Errors
 /// 22023 a name nobody can use, 3F000 no such schema, 42501 the source's owner may not create in it, 42P07 it is taken.
-pub fn check_name(source: &Table, name: &str, given: Option<&str>) -> Result<(String, String)> {
+pub fn check_name(source: &Table, name: &str, given: Option<&str>) -> Result<(String, String, Option<Former>)> {
     let parts = match given {
         Some(text) if !text.trim().is_empty() => statements::source::parse_name(text),
         _ => vec![default_chunk_name(name, "")],
@@ -104,14 +107,21 @@ pub fn check_name(source: &Table, name: &str, given: Option<&str>) -> Result<(St
         }
         Some(true) => {}
     }
-    if statements::source::relation_exists(&schema, &table) {
-        return Err(Error::new(
+    let Some(oid) = catalog::relation(&schema, &table) else { return Ok((schema, table, None)) };
+    let key_columns = key_names(&source.key.columns);
+    match leftover::why_not(oid, source.owner, &key_columns, Some(source.key_types())) {
+        None => {
+            let name = format!("{}.{}", quote(&schema), quote(&table));
+            Ok((schema, table, Some(Former { table: oid, name, owner: source.owner, key_columns })))
+        }
+        Some(why) => Err(Error::new(
             PgSqlErrorCode::ERRCODE_DUPLICATE_TABLE,
             format!("relation \"{schema}.{table}\" already exists"),
-            "Give the chunk table another name with chunk_table => '...'.",
-        ));
+            format!(
+                "It is not taken over: {why}. Drop it, or give the chunk table another name with chunk_table => '...'."
+            ),
+        )),
     }
-    Ok((schema, table))
 }
 
 fn may_create_hint(schema: &str, owner: &str) -> String {
@@ -128,13 +138,21 @@ fn may_create_hint(schema: &str, owner: &str) -> String {
 /// # Errors
 /// As [`check_name`].
 pub fn free_name(source: &Table, collection: &str, former: &str) -> Result<(String, String)> {
+    let check = |name: &str| match check_name(source, collection, Some(name))? {
+        (schema, table, None) => Ok((schema, table)),
+        (schema, table, Some(_)) => Err(Error::new(
+            PgSqlErrorCode::ERRCODE_DUPLICATE_TABLE,
+            format!("relation \"{schema}.{table}\" already exists"),
+            "Drop it if nobody needs it.",
+        )),
+    };
     let beside = |n: u32| {
         let suffix = if n == 1 { String::new() } else { format!("_{n}") };
         let name = default_chunk_name(collection, &suffix);
-        check_name(source, collection, Some(&format!("{}.{}", quote(&source.schema), quote(&name))))
+        check(&format!("{}.{}", quote(&source.schema), quote(&name)))
     };
     if !former.is_empty()
-        && let Ok(found) = check_name(source, collection, Some(former))
+        && let Ok(found) = check(former)
     {
         return Ok(found);
     }

@@ -3,7 +3,7 @@
 use super::chunk_table::{self, ChunkTable};
 use super::recipe::Sizes;
 use super::source::Table;
-use super::statements;
+use super::statements::{self, leftover};
 use crate::error::{Error, Result, excerpt};
 use crate::pg::xact;
 use crate::provider::{self, ModelName};
@@ -59,6 +59,13 @@ pub fn create(request: Request) -> Result<String> {
             "Choose another name, or drop it first: SELECT rag.drop_collection(...).",
         ));
     }
+    if leftover::half(&name).is_some() {
+        return Err(Error::new(
+            PgSqlErrorCode::ERRCODE_DUPLICATE_OBJECT,
+            format!("collection \"{name}\" already exists, but only a part of it is registered"),
+            format!("Drop what is left of it first: SELECT rag.drop_collection({}).", pgrx::spi::quote_literal(&name)),
+        ));
+    }
     let source = Table::check(request.source)?;
     let content = source.check_columns("content", request.content)?;
     if content.is_empty() {
@@ -71,7 +78,7 @@ pub fn create(request: Request) -> Result<String> {
     for column in request.title.iter().chain(&request.link) {
         source.check_column(column)?;
     }
-    let (chunk_schema, chunk_name) = chunk_table::check_name(&source, &name, request.chunk_table.as_deref())?;
+    let (chunk_schema, chunk_name, former) = chunk_table::check_name(&source, &name, request.chunk_table.as_deref())?;
     let model = ModelName::parse(&request.embedding_model.unwrap_or_else(crate::guc::embedding_model))?;
     let sizes = Sizes::check(request.chunk_tokens, request.chunk_overlap)?;
     check_dimensions(request.dimensions)?;
@@ -80,7 +87,7 @@ pub fn create(request: Request) -> Result<String> {
     let recipe = sizes.fitted(facts.max_tokens);
     let dimensions = dimensions(&model, facts.dimensions, request.dimensions, source.owner)?;
     let key_columns = chunk_table::key_names(&source.key.columns);
-    statements::create(&NewCollection {
+    let new = NewCollection {
         chunks: ChunkTable {
             collection: &name,
             source: &source,
@@ -97,7 +104,8 @@ pub fn create(request: Request) -> Result<String> {
         recipe,
         description: request.description.filter(|d| !d.trim().is_empty()),
         serve_stale: request.serve_stale,
-    });
+    };
+    statements::create(&new, former);
     registry::existing(&name)?.check_owner()?;
     Ok(name)
 }

@@ -1,50 +1,36 @@
-//! Following what happens to tables: what the event triggers of `sql/collection.sql` have done.
+//! Following what happens to tables: grants, types of columns, and tables that were dropped.
 
-use super::statements;
-use crate::error::Result;
-use crate::pg::catalog;
+use super::statements::{self, grants};
+use crate::error::{Error, Result};
+use crate::pg::catalog::{self, TableLock, lock_politely};
+use crate::pg::lock::Lock;
 use crate::pg::role::Settings;
 use crate::pg::xact;
 use crate::registry::{self, Collection};
-use pgrx::PgLogLevel;
 use pgrx::pg_sys::panic::ErrorReport;
-use std::cell::Cell;
+use pgrx::{PgLogLevel, PgSqlErrorCode};
+use std::time::Duration;
 
-/// For how long a GRANT waits for locks on somebody's chunk table, in milliseconds.
-const PATIENCE_MS: u64 = 100;
+/// For how long a lock is asked for, in somebody else's DROP.
+const PATIENCE: Duration = Duration::from_secs(1);
 
-thread_local! {
-    static IS_FOLLOWING: Cell<bool> = const { Cell::new(false) };
-}
-
-/// While it lives, what this process grants is not followed: those are our own grants, and one would lead to the next.
-struct Following;
-
-impl Following {
-    fn begin() -> Option<Self> {
-        (!IS_FOLLOWING.replace(true)).then_some(Self)
+/// Makes the grants of a collection's chunk table those of its source. Waits for nobody: another session may be altering the
+/// table, or granting.
+///
+/// # Errors
+/// 55P03 somebody is, 42501 the owner may not; others are raised.
+pub fn grants(collection: i32) -> Result<()> {
+    if !Lock::grants().hold_if_free() {
+        return Err(in_use("another process is at work on grants".to_owned()));
     }
-}
-
-impl Drop for Following {
-    fn drop(&mut self) {
-        IS_FOLLOWING.set(false);
-    }
-}
-
-/// After GRANT and REVOKE: chunk tables follow their sources. What goes wrong with one is a warning: a GRANT on another table
-/// must not fail for it, and the chunk table's policy asks for the right to read the source anyway.
-pub fn grants() {
-    let Some(_following) = Following::begin() else { return };
-    for grant in statements::grants_to_sync(None) {
-        let attempted = xact::attempt(|| {
-            let _patience = Settings::with_lock_timeout(PATIENCE_MS);
-            grant.run();
-        });
-        if let Err(e) = attempted {
-            pgrx::warning!("grants on the chunk table of collection \"{}\" are not up to date: {e}", grant.collection);
+    for grant in grants::to_sync(Some(collection)) {
+        if !lock_politely(&grant.tables, TableLock::Definition, Duration::ZERO) {
+            return Err(in_use("the chunk table is being altered".to_owned()));
         }
+        grant.run();
     }
+    grants::succeeded(collection);
+    Ok(())
 }
 
 /// For how long a change of a key's type waits for those who read the chunk table, in milliseconds. They may be waiting for the
@@ -108,9 +94,26 @@ pub fn convert_key(c: &Collection) -> Result<()> {
     })
 }
 
-/// After a table was dropped: what is left of its collection goes, too.
+fn in_use(message: String) -> Error {
+    Error::new(PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE, message, "It is tried again by itself.")
+}
+
+/// After a table was dropped: what is left of its collection goes, too. Whoever drops a table must succeed: what is in use for
+/// longer stays, with a warning.
 pub fn drops() {
     for leftover in statements::forget_dropped() {
-        leftover.run();
+        let attempted = xact::attempt(|| {
+            let is_free = lock_politely(&leftover.tables, TableLock::All, PATIENCE);
+            if is_free {
+                leftover.run();
+            }
+            is_free
+        });
+        let problem = match attempted {
+            Ok(true) => continue,
+            Ok(false) => in_use("the table is in use".to_owned()),
+            Err(e) => e,
+        };
+        pgrx::warning!("this is left to do for a dropped collection: {}: {problem}", leftover.text());
     }
 }

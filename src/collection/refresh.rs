@@ -3,12 +3,14 @@
 
 use super::chunk_table::{self, ChunkTable};
 use super::create::{NewCollection, check_snapshot};
+use super::follow;
 use super::source::Table;
-use super::{follow, statements};
+use super::statements::{self, leftover};
 use crate::error::Result;
 use crate::pg::lock::Lock;
 use crate::pg::role;
 use crate::pg::spi::quote;
+use crate::pg::xact;
 use crate::provider::{self, ModelName};
 use crate::registry::{self, Collection};
 
@@ -33,12 +35,20 @@ pub fn refresh(name: &str) -> Result<()> {
     };
     // Without the key it was made for there is nothing to compare it with, nor to make another one of.
     let has_columns = c.vectors.has_own_columns || c.key.types.len() != c.key.columns.len();
-    if c.check_owner().is_ok() && !c.vectors.table_kind.is_empty() && has_columns && statements::has_policy(&c) {
+    let is_whole =
+        !c.vectors.table_kind.is_empty() && has_columns && statements::has_policy(&c) && statements::has_key(&c);
+    if c.check_owner().is_ok() && is_whole {
         c.check()?;
         statements::mend(&c);
-        return Ok(());
+    } else {
+        rebuild(&c)?;
     }
-    rebuild(&c)
+    // The worker does it, too, where one runs.
+    match xact::attempt(|| follow::grants(c.id)) {
+        Ok(Ok(())) => {}
+        Ok(Err(e)) | Err(e) => pgrx::warning!("the grants of the chunk table are not up to date: {e}"),
+    }
+    Ok(())
 }
 
 fn rebuild(c: &Collection) -> Result<()> {
@@ -52,7 +62,14 @@ fn rebuild(c: &Collection) -> Result<()> {
     // The worker asks the model as the owner, so the owner must be allowed to.
     let model = ModelName::parse(&c.generation.model)?;
     provider::embedding_model_facts(&model, source.owner)?;
-    if !statements::drop_chunk_table(c) {
+    // What a former owner may have touched is not taken over.
+    let is_own = c.check_owner().is_ok() && source.key.columns == c.key.columns;
+    let former = is_own.then(|| leftover::of_collection(c)).flatten();
+    let former = former.map(|former| {
+        statements::forget_generations(c);
+        leftover::set_aside(former)
+    });
+    if former.is_none() && !statements::drop_chunk_table(c) {
         pgrx::notice!("{} belongs to {} and stays as it is", c.vectors.table_name, role::name(c.vectors.owner));
     }
     let (schema, table) = chunk_table::free_name(&source, &c.name, &c.vectors.table_name)?;
@@ -77,6 +94,7 @@ fn rebuild(c: &Collection) -> Result<()> {
             description: c.description.clone(),
             serve_stale: c.serve_stale,
         },
+        former.as_ref(),
     );
     if runs_code {
         pgrx::notice!(

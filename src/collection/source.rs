@@ -36,6 +36,8 @@ pub struct Table {
 pub struct KeyColumn {
     /// Name of the column.
     pub name: String,
+    /// Its type; of a domain, the domain.
+    pub type_oid: pg_sys::Oid,
     /// Its type as SQL, qualified; of a domain, the domain.
     pub sql_type: String,
     /// ` COLLATE schema.name`, where it is not the type's own.
@@ -108,6 +110,11 @@ impl Table {
             ));
         }
         Ok(source)
+    }
+
+    /// The types of the key's columns, in the key's order.
+    pub fn key_types(&self) -> Vec<pg_sys::Oid> {
+        self.key_columns.iter().map(|column| column.type_oid).collect()
     }
 
     /// The columns of these names; `argument` is what they were given as.

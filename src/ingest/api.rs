@@ -1,6 +1,6 @@
 //! `rag.wait_until_current`, `rag.retry_failures`, `rag.verify`; the trigger functions `rag_internal.capture`,
-//! `rag_internal.wake_worker`; `rag_internal.wake_at_commit`, `rag_internal.is_capturing`, `rag_internal.grant_quietly`,
-//! `rag_internal.restore_capture`, `rag_internal.capture_state`, `rag_internal.has_text`.
+//! `rag_internal.wake_worker`; `rag_internal.wake_at_commit`, `rag_internal.is_capturing`, `rag_internal.restore_capture`,
+//! `rag_internal.capture_state`, `rag_internal.has_text`.
 
 use super::statements::trigger::{self, Repair};
 use super::statements::{failure, pause, waiting};
@@ -9,7 +9,6 @@ use super::{wait, wake};
 use crate::error::{Error, required};
 use crate::pg::interrupt;
 use crate::pg::jsonb::Jsonb;
-use crate::pg::quiet_ddl;
 use crate::pg::role;
 use crate::pg::trigger::TriggerCall;
 use crate::registry;
@@ -26,19 +25,14 @@ type TriggerResult<'a> = Result<Option<PgHeapTuple<'a, AllocatedByPostgres>>, Er
 fn capture<'a>(trigger: &'a pgrx::PgTrigger<'a>) -> TriggerResult<'a> {
     let call = TriggerCall::new(trigger);
     if !super::capture::capture(&call) {
-        // A copy of the table's definition (LIKE ... INCLUDING ALL does not copy triggers, a restore without the
-        // extension's data does): the table must stay writable.
-        pgrx::warning!(
-            "capture trigger of {} belongs to no collection; drop it or create the collection anew",
-            call.relation_name()
-        );
+        super::capture::tell_of_nothing(&call);
     }
     Ok(None)
 }
 
 #[pg_trigger(sql = false)]
 fn wake_worker<'a>(trigger: &'a pgrx::PgTrigger<'a>) -> TriggerResult<'a> {
-    TriggerCall::new(trigger).expect_own("wake_worker", &["queue", "collection"]);
+    TriggerCall::new(trigger).expect_own("wake_worker", &["queue", "collection", "grants_due"]);
     wake::at_commit();
     Ok(None)
 }
@@ -52,12 +46,6 @@ fn wake_at_commit() -> Result<(), ErrorReport> {
 #[pg_extern(sql = false)]
 fn is_capturing(collection: i32) -> Result<bool, ErrorReport> {
     Ok(super::permit::is_given(collection))
-}
-
-#[pg_extern(sql = false)]
-fn grant_quietly(statement: String) -> Result<(), ErrorReport> {
-    quiet_ddl::grant(&statement);
-    Ok(())
 }
 
 #[pg_extern(sql = false)]

@@ -3,13 +3,15 @@
 use super::permit::Permit;
 use super::statements::{capture, queue};
 use super::wake;
-use crate::pg::role::Settings;
-use crate::pg::spi::{self, Snapshot, arg};
+use crate::pg::role::{self, Settings};
+use crate::pg::spi::{self, Snapshot, arg, quote};
 use crate::pg::trigger::{Event, TriggerCall};
 use crate::pg::xact;
 use crate::registry::{self, Collection};
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::{PgLogLevel, PgSqlErrorCode};
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::mem::ManuallyDrop;
 use std::rc::{Rc, Weak};
 
@@ -21,14 +23,24 @@ const MAX_PARTITIONS: usize = 4096;
 /// Partitions by collection and OID, as known while the collection's facts are the same.
 type Partitions = HashMap<(i32, u32), Weak<Collection>>;
 
+/// What a parallel restore calls itself.
+const RESTORE: &str = "pg_restore";
+/// Of so many tables a session is told at most.
+const MAX_TOLD: usize = 1000;
+
 thread_local! {
     /// When a transaction began, a collection, and how many rows of it were captured in entries of their own.
     static CAPTURED: Cell<(i64, i32, usize)> = const { Cell::new((0, 0, 0)) };
+    static TOLD: RefCell<HashSet<u32>> = RefCell::default();
     static PARTITIONS: ManuallyDrop<RefCell<Partitions>> = ManuallyDrop::new(RefCell::default());
 }
 
-/// Queues the rows a trigger call is about. False: the trigger belongs to no collection.
+/// Queues the rows a trigger call is about. False: the trigger belongs to no collection, or is none that
+/// `rag.create_collection` makes: anybody may make triggers of this function.
 pub fn capture(call: &TriggerCall<'_>) -> bool {
+    if !call.comes_after_with_rows(capture::TRANSITION_TABLES) {
+        return false;
+    }
     let Some(c) = call.first_argument().and_then(|id| id.parse().ok()).and_then(registry::by_id) else { return false };
     if c.source.table != call.relation() && !is_partition(&c, call) {
         return false;
@@ -75,6 +87,29 @@ fn is_of_many(collection: i32, rows: usize) -> bool {
     let all = before.saturating_add(rows);
     CAPTURED.set((transaction, collection, all));
     all > MOST_SINGLE_ROWS
+}
+
+/// Warns, once a session for each table, of a trigger that belongs to no collection. A dump of the table without what
+/// pg_ragent has registered brings such triggers, and the table must stay writable.
+pub fn tell_of_nothing(call: &TriggerCall<'_>) {
+    let is_told = TOLD.with(|told| {
+        let mut told = told.borrow_mut();
+        told.len() >= MAX_TOLD || !told.insert(call.relation().to_u32())
+    });
+    // A restore may bring the collection after its table.
+    if is_told || role::setting("application_name").is_some_and(|name| name == RESTORE) {
+        return;
+    }
+    let (table, trigger) = (call.qualified_name(), quote(&call.name()));
+    ErrorReport::new(
+        PgSqlErrorCode::ERRCODE_WARNING,
+        format!("capture trigger {trigger} of {table} belongs to no collection: changes are not noted"),
+        "pg_ragent",
+    )
+    .set_hint(format!(
+        "To search the table: SELECT rag.create_collection(...), which removes what is left of former collections. Else: DROP TRIGGER {trigger} ON {table}."
+    ))
+    .report(PgLogLevel::WARNING);
 }
 
 /// Whether the table a trigger fires on is a partition of a collection's source.

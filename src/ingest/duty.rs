@@ -5,7 +5,7 @@
 
 use super::job::{self, Job, JobRow, Progress, Reading};
 use super::statements::claim::{self, Claim};
-use super::statements::{chunks, death, failure, pause, queue, waiting};
+use super::statements::{chunks, death, failure, pause, queue, restore, waiting};
 use crate::duty::Duty;
 use crate::error::{Error, Result, excerpt};
 use crate::guc;
@@ -69,7 +69,9 @@ impl Duty for Ingest {
         xact::transaction(|| {
             claim::release_own();
             claim::release_lost();
-            claim::sweep();
+            if !restore::is_under_way() {
+                claim::sweep();
+            }
         })?;
         for trace in traces {
             self.learn(&trace);
@@ -116,6 +118,11 @@ impl Ingest {
             Outlook { retry: look.retry, left: !look.is_empty, prepared: worker::may_have_prepared_transactions() };
         self.schedule.end_but(&look.waiting);
         self.written = look.waiting;
+        if !look.ready.is_empty() && is_restoring() {
+            // Rows and chunks that are still to come would be taken for missing ones.
+            self.outlook.retry = Some(LOOK_AGAIN);
+            return Ok(did);
+        }
         let begin = Instant::now();
         for (collection, owner) in &look.ready {
             self.schedule.belongs(*collection, *owner);
@@ -738,6 +745,11 @@ impl Ingest {
 
     /// The collection cannot be worked on for now; `rag.status` says why.
     fn block(&mut self, collection: i32, e: &Error) {
+        if is_restoring() {
+            // What is missing may be on its way.
+            self.schedule.block(collection, Instant::now());
+            return;
+        }
         if self.schedule.block(collection, Instant::now()) {
             pgrx::warning!("collection {collection}: {e}");
         }
@@ -782,6 +794,11 @@ fn retried<R>(mut transaction: impl FnMut() -> (Result<R, Undone>, Duration)) ->
     }
     let (result, took) = transaction();
     (result, cost + took)
+}
+
+/// Whether a restore is under way. One that cannot be asked for is none.
+fn is_restoring() -> bool {
+    xact::transaction(restore::is_under_way).unwrap_or(false)
 }
 
 /// Whether a lock that somebody has is why nothing was done.

@@ -2,6 +2,7 @@
 
 use pgrx::{PgSqlErrorCode, pg_sys};
 use std::ffi::{CStr, CString, c_int};
+use std::time::{Duration, Instant};
 
 /// The OID of pgvector's `vector`. Raises SQLSTATE 42704 where pgvector is not installed.
 pub fn vector_type() -> pg_sys::Oid {
@@ -240,6 +241,38 @@ pub fn blocks(relation: pg_sys::Oid) -> Option<u32> {
 pub fn hold_alterations(relation: pg_sys::Oid) {
     // SAFETY: as in `keep_definition`; given up at the end of the transaction.
     unsafe { pg_sys::LockRelationOid(relation, pg_sys::ShareUpdateExclusiveLock as i32) }
+}
+
+/// How a table is locked by [`lock_politely`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TableLock {
+    /// Against everybody else's DDL and maintenance.
+    Definition,
+    /// Against everybody.
+    All,
+}
+
+/// Between two attempts to get a lock without waiting in line.
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(10);
+
+/// Locks relations until the end of the transaction, without waiting in line: asked for now and then, a lock takes part in no
+/// deadlock. Whether all of them were had within `patience`.
+pub fn lock_politely(relations: &[pg_sys::Oid], lock: TableLock, patience: Duration) -> bool {
+    let mode = match lock {
+        TableLock::Definition => pg_sys::ShareUpdateExclusiveLock,
+        TableLock::All => pg_sys::AccessExclusiveLock,
+    };
+    let begin = Instant::now();
+    for relation in relations {
+        // SAFETY: inside a transaction, whose end releases it; a relation that is not there can be locked, too.
+        while !unsafe { pg_sys::ConditionalLockRelationOid(*relation, mode as i32) } {
+            if begin.elapsed() >= patience {
+                return false;
+            }
+            super::interrupt::sleep(BETWEEN_ATTEMPTS);
+        }
+    }
+    true
 }
 
 /// The owner of this database.

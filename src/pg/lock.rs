@@ -42,13 +42,18 @@ impl Lock {
 
     /// Held by whoever claims entries of a collection, until the end of the transaction.
     pub fn claims(collection: i32) -> Self {
-        Self { number: collection.unsigned_abs() % FIRST_SLOT, kind: KIND }
+        Self { number: collection.unsigned_abs() % (FIRST_SLOT - 1), kind: KIND }
     }
 
     /// Held by whoever makes copies of a collection's chunks or takes away chunks that may have some, until the end of the
     /// transaction.
     pub fn copies(collection: i32) -> Self {
         Self { number: collection.unsigned_abs(), kind: KIND_OF_COPIES }
+    }
+
+    /// Held by whoever makes the grants of chunk tables, until the end of the transaction. No collection has such a number.
+    pub fn grants() -> Self {
+        Self { number: FIRST_SLOT - 1, kind: KIND }
     }
 
     fn tag(self) -> pg_sys::LOCKTAG {
@@ -98,6 +103,14 @@ impl Lock {
             KEPT.set(Some(self));
         }
         is_kept
+    }
+
+    /// Takes it until the end of the transaction, if nobody else holds it; whether this process holds it now.
+    pub fn hold_if_free(self) -> bool {
+        let tag = self.tag();
+        // SAFETY: inside a transaction, whose end releases it.
+        let result = unsafe { pg_sys::LockAcquire(&tag, pg_sys::ExclusiveLock as i32, false, true) };
+        result != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL
     }
 
     /// Takes it until the end of the transaction, waiting for whoever has it (`lock_timeout` ends that with an error).

@@ -70,20 +70,6 @@ pub fn set_trigger_mode(table: pg_sys::Oid, name: &str, mode: i8) {
     }
 }
 
-/// Carries out one GRANT or REVOKE statement.
-///
-/// # Errors
-/// 42601 it is something else; those of GRANT.
-pub fn grant(sql: &str) {
-    let text = CString::new(sql).expect("statements of ours have no NUL");
-    // SAFETY: as above; the callee checks the current role's rights as for any GRANT.
-    unsafe {
-        let statement = parse(&text, pg_sys::NodeTag::T_GrantStmt);
-        pg_sys::ExecuteGrantStmt(statement.cast());
-        pg_sys::CommandCounterIncrement();
-    }
-}
-
 /// The parse tree of a text that is one statement of that kind.
 ///
 /// # Safety

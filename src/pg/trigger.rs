@@ -71,6 +71,38 @@ impl<'a> TriggerCall<'a> {
         matches!(self.0.level(), PgTriggerLevel::Row)
     }
 
+    /// The trigger's name.
+    pub fn name(&self) -> String {
+        self.0.name().map(str::to_owned).unwrap_or_default()
+    }
+
+    /// Whether the trigger runs after its event and, where it is called for each statement, has the rows before and after in
+    /// transition tables of these names.
+    pub fn comes_after_with_rows(&self, (old, new): (&str, &str)) -> bool {
+        let data = self.0.trigger_data();
+        // SAFETY: the trigger of the call under way; names are NULL or NUL-terminated.
+        let (is_after, is_constraint, has_old, has_new) = unsafe {
+            let trigger = &*data.tg_trigger;
+            let is_called = |name: *mut std::ffi::c_char, wanted: &str| {
+                !name.is_null() && std::ffi::CStr::from_ptr(name).to_bytes() == wanted.as_bytes()
+            };
+            (
+                data.tg_event & pg_sys::TRIGGER_EVENT_TIMINGMASK == pg_sys::TRIGGER_EVENT_AFTER,
+                trigger.tgconstraint != pg_sys::InvalidOid,
+                is_called(trigger.tgoldtable, old),
+                is_called(trigger.tgnewtable, new),
+            )
+        };
+        let has_rows = match self.event() {
+            _ if self.is_for_row() => true,
+            Event::Truncate => true,
+            Event::Insert => has_new,
+            Event::Delete => has_old,
+            Event::Update => has_old && has_new,
+        };
+        is_after && !is_constraint && has_rows
+    }
+
     /// How many rows the statement touched, where they are in transition tables.
     pub fn row_count(&self) -> usize {
         let data = self.0.trigger_data();
@@ -105,6 +137,12 @@ impl<'a> TriggerCall<'a> {
     /// The table's name, for messages.
     pub fn relation_name(&self) -> String {
         self.0.table_name().unwrap_or_default()
+    }
+
+    /// Its schema and name, quoted.
+    pub fn qualified_name(&self) -> String {
+        let schema = self.0.table_schema().unwrap_or_default();
+        format!("{}.{}", super::spi::quote(&schema), super::spi::quote(&self.relation_name()))
     }
 
     /// The row before and the row after, as composite values of the table's row type.

@@ -31,7 +31,7 @@ fn problem(
     if !watches && !c.source.is_readable() {
         return Ok(TableIterator::once((None, None, None)));
     }
-    let problem = c.check().err();
+    let problem = c.check().err().or_else(|| c.is_incomplete());
     let is_unusable = problem.is_some();
     let (error, hint) = problem.map(|e| (e.message, e.hint)).unzip();
     Ok(TableIterator::once((Some(is_unusable), error.filter(|_| owns), hint.filter(|_| watches))))
@@ -52,7 +52,7 @@ fn registry_changed<'a>(
     trigger: &'a pgrx::PgTrigger<'a>,
 ) -> Result<Option<PgHeapTuple<'a, AllocatedByPostgres>>, ErrorReport> {
     let call = TriggerCall::new(trigger);
-    call.expect_own("registry_changed", &["collection", "generation", "chunk_owner"]);
+    call.expect_own("registry_changed", &["collection", "generation", "chunk_owner", "changed_hands"]);
     invalidation::announce(call.relation());
     Ok(None)
 }

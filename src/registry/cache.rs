@@ -17,7 +17,7 @@ struct Cache {
     by_chunk_table: HashMap<pg_sys::Oid, i32>,
     /// Numbers of all collections with their sources, by name.
     all: Option<Vec<(i32, pg_sys::Oid)>>,
-    /// `rag_internal.collection`, `generation` and `chunk_owner`, whose rows the above were read from.
+    /// `rag_internal.collection`, `generation`, `chunk_owner` and `changed_hands`, whose rows the above were read from.
     registry: Vec<pg_sys::Oid>,
 }
 
@@ -92,7 +92,7 @@ fn read(reader: impl FnOnce() -> Option<Collection>) -> Option<Rc<Collection>> {
 
 /// Before something is read: which tables it comes from, and how many changes are known by then.
 fn begin() -> u64 {
-    let tables = ["collection", "generation", "chunk_owner"];
+    let tables = ["collection", "generation", "chunk_owner", "changed_hands"];
     let registry = tables.iter().filter_map(|name| catalog::relation("rag_internal", name)).collect();
     CACHE.with(|cache| {
         let mut cache = cache.borrow_mut();

@@ -229,6 +229,23 @@ impl Collection {
         ))
     }
 
+    /// What its worker waits for: keys and capture triggers, which a restore makes last. It can be searched meanwhile.
+    pub fn is_incomplete(&self) -> Option<Error> {
+        super::statements::awaits_restore(self.id).then(|| {
+            Error::new(
+                PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+                format!(
+                    "collection \"{}\" is not kept current: its capture triggers, or the key of its source or chunk table, are missing",
+                    self.name
+                ),
+                format!(
+                    "A restore makes them last. Where none is under way: SELECT rag.refresh({}).",
+                    pgrx::spi::quote_literal(&self.name)
+                ),
+            )
+        })
+    }
+
     /// Checks that its tables and columns are as it needs them.
     ///
     /// # Errors

@@ -40,6 +40,13 @@ fn one(sql: &str, key: Arg<'_>) -> Option<Collection> {
     })
 }
 
+/// Whether a collection's tables lack their keys or its capture triggers.
+pub fn awaits_restore(id: i32) -> bool {
+    const SQL: &str = "SELECT rag_internal.awaits_restore($1)";
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| s.query(Snapshot::New, SQL, &[arg(id)]).one().unwrap_or(false))
+}
+
 /// The numbers of all collections with their sources, by name.
 pub fn ids() -> Vec<(i32, pg_sys::Oid)> {
     const SQL: &str = "SELECT c.id, c.source::pg_catalog.oid FROM rag_internal.collection c ORDER BY c.name";

@@ -9,6 +9,7 @@
 //! | [`agent`] | when to call the model, when to search, when to stop, what may be cited |
 //! | [`extractive`] | the keyless model `local/extractive`: it answers with sentences it found |
 //! | [`prompt`] | every sentence a model reads from us, the format of search results, citation markers |
+//! | [`collection`] | when what happens to registered tables is followed |
 //! | [`retrieval`] | how many results a search gives, how many candidates it looks at, which are the best |
 //! | [`ingest`] | how a row becomes chunks, which rows come next, what a failure means |
 //! | [`provider`] | how a request is written on the wire, and what a failure means |
@@ -16,10 +17,11 @@
 //! | [`scope`] | which of what a role left behind it is shown, where several people share the role |
 //! | [`text`] | sentences, words and stems, shared by the above |
 //!
-//! A module uses only modules that stand below it (retrieval and ingest not each other);
+//! A module uses only modules that stand below it (collection, retrieval and ingest not each other);
 //! `scripts/check-invariants` checks this order.
 
 pub mod agent;
+pub mod collection;
 pub mod extractive;
 pub mod ingest;
 pub mod model;

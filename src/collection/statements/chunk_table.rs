@@ -16,7 +16,7 @@ pub fn create_policy(table: &str, key_columns: &[String]) -> String {
 }
 
 impl ChunkTable<'_> {
-    /// Creates the table with its index, its policy and its comments.
+    /// Creates the table with its policy and its comments.
     pub fn ddl(&self) -> String {
         let (table, source) = (self.qualified_name(), self.source);
         let key_definitions: Vec<String> = source
@@ -40,16 +40,27 @@ impl ChunkTable<'_> {
                 is_copy pg_catalog.bool NOT NULL,
                 PRIMARY KEY ({key_list}, chunk)
             );
-            CREATE INDEX ON {table} USING hnsw (embedding {operator_class}) WHERE NOT is_copy;
-            CREATE INDEX ON {table} (content_hash, is_copy, chunk_id);
             ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
             {policy}
             {comments}",
             keys = key_definitions.join(", "),
             vector = self.embedding.sql_type(),
-            operator_class = self.embedding.operator_class(),
             policy = create_policy(&table, &self.key_columns),
             comments = self.comments(&table),
+        )
+    }
+
+    /// Creates the index by which equal texts are found.
+    pub fn index_of_texts(&self) -> String {
+        format!("CREATE INDEX ON {} (content_hash, is_copy, chunk_id)", self.qualified_name())
+    }
+
+    /// Creates the index of the embeddings, once the rows are there that it is to begin with.
+    pub fn index(&self) -> String {
+        format!(
+            "CREATE INDEX ON {} USING hnsw (embedding {}) WHERE NOT is_copy",
+            self.qualified_name(),
+            self.embedding.operator_class()
         )
     }
 

@@ -1,38 +1,63 @@
 //! All SQL text of the room.
 
 mod chunk_table;
+pub mod grants;
+pub mod leftover;
 pub mod source;
 
 use super::create::NewCollection;
+use super::leftover::Former;
 use crate::ingest::statements::trigger::{self, Repair};
 use crate::ingest::statements::{failure, queue, waiting};
 use crate::pg::catalog;
 use crate::pg::ddl_command::DdlCommand;
 use crate::pg::role::{self, ActingAs, Settings};
 use crate::pg::spi::{self, Row, Snapshot, arg, quote};
+use crate::pg::worker;
 use crate::registry::{self, Collection};
 use pgrx::pg_sys;
 use ragent_core::ingest::schedule::Waiting;
 use std::rc::Rc;
 
-/// Creates chunk table, registered rows and triggers, and queues the rows there are.
-pub fn create(new: &NewCollection<'_>) {
-    create_chunk_table(new);
+/// Creates chunk table, registered rows and triggers, and queues the rows there are. What a former collection left on the source
+/// goes, and chunks that it left are taken over.
+pub fn create(new: &NewCollection<'_>, former: Option<Former>) {
+    leftover::clean(new.chunks.source.oid);
+    let former = former.map(leftover::set_aside);
+    let taken = create_chunk_table(new, former.as_ref());
     let id = insert(new);
     let collection = attach(id, new);
-    queue::queue_all(&collection);
+    fill(&collection, taken);
 }
 
 /// Makes a chunk table for a collection that has none, makes its triggers anew, and queues a comparison, which finds every
-/// row missing.
-pub fn rebuild(c: &Collection, new: &NewCollection<'_>) {
-    create_chunk_table(new);
+/// row missing that no chunk of the former table is of.
+pub fn rebuild(c: &Collection, new: &NewCollection<'_>, former: Option<&Former>) {
+    let taken = create_chunk_table(new, former);
+    leftover::clean(c.source.table);
     let collection = attach(c.id, new);
-    compare(&collection);
+    match taken {
+        None => compare(&collection),
+        taken => fill(&collection, taken),
+    }
 }
 
-/// Makes a collection's triggers as they should be, queues rows again that were given up, and a comparison of everything it has.
+/// Queues what is to be embedded: all rows, and a comparison for chunks that were taken over.
+fn fill(c: &Collection, taken: Option<i64>) {
+    if let Some(taken) = taken {
+        pgrx::notice!(
+            "{taken} chunks are taken over from the former {}; those that are unchanged are not embedded again",
+            c.vectors.table_name
+        );
+        compare(c);
+    }
+    queue::queue_all(c);
+}
+
+/// Makes a collection's triggers as they should be, without those of former collections, queues rows again that were given up, and
+/// a comparison of everything it has.
 pub fn mend(c: &Collection) {
+    leftover::clean(c.source.table);
     trigger::restore(c.id, Repair::All);
     failure::queue_again(&[c.id]);
     compare(c);
@@ -59,9 +84,17 @@ pub fn queue_comparison(c: &Collection) {
     waiting::end(&Waiting::Collection(c.id));
 }
 
-fn create_chunk_table(new: &NewCollection<'_>) {
-    let _acting = as_owner(new.chunks.source.owner);
-    spi::connect(|s| s.utility(&new.chunks.ddl()));
+/// Creates the chunk table; how many chunks of a former one are in it, where there is one.
+fn create_chunk_table(new: &NewCollection<'_>, former: Option<&Former>) -> Option<i64> {
+    let owner = new.chunks.source.owner;
+    run_as_owner(owner, &new.chunks.ddl());
+    let taken = former.map(|former| leftover::copy(former, new));
+    // After the rows: one by one they would take ten times as long.
+    run_as_owner(owner, &format!("{}; {}", new.chunks.index(), new.chunks.index_of_texts()));
+    if let Some(former) = former {
+        leftover::drop(former, owner);
+    }
+    taken
 }
 
 /// Registers the chunk table that was made for a collection, and makes its triggers and grants.
@@ -71,21 +104,28 @@ fn attach(id: i32, new: &NewCollection<'_>) -> Rc<Collection> {
     // So that the chunk table goes with its source, unasked.
     catalog::depend_on(collection.vectors.table, collection.source.table);
     trigger::restore(id, Repair::All);
-    for grant in grants_to_sync(Some(id)) {
+    for grant in grants::to_sync(Some(id)) {
         grant.run();
     }
     collection
 }
 
+/// Runs DDL as the owner of a table.
+fn run_as_owner(owner: pg_sys::Oid, sql: &str) {
+    let _acting = as_owner(owner);
+    spi::connect(|s| s.utility(sql));
+}
+
 /// The owner of a table, for DDL. Event triggers of the database run meanwhile. They find what the caller's search_path names,
 /// as under the caller's own DDL, where the caller could do everything the owner can; else what the owner's own sessions
-/// would name: nobody's path decides what runs with somebody else's rights.
+/// would name, as in a worker: nobody's path decides what runs with somebody else's rights.
 fn as_owner(owner: pg_sys::Oid) -> ActingAs {
     ActingAs::definer(owner, owners_path(owner).as_deref())
 }
 
 fn owners_path(owner: pg_sys::Oid) -> Option<String> {
-    (!role::has_privileges_of(owner)).then(|| default_path(owner))
+    let is_caller = role::has_privileges_of(owner) && !worker::is_this_process();
+    (!is_caller).then(|| default_path(owner))
 }
 
 /// The search_path that a role's sessions in this database begin with.
@@ -106,15 +146,20 @@ fn default_path(owner: pg_sys::Oid) -> String {
 
 /// A statement that is to be run as a table's owner.
 pub struct OwnersStatement {
-    /// Name of the collection; empty where it is gone.
-    pub collection: String,
     owner: pg_sys::Oid,
     text: String,
+    /// The tables it locks.
+    pub tables: Vec<pg_sys::Oid>,
 }
 
 impl OwnersStatement {
-    fn read(row: &Row<'_>, collection: String) -> Self {
-        Self { collection, owner: row.need_named("owner"), text: row.need_named("statement") }
+    fn read(row: &Row<'_>) -> Self {
+        Self { owner: row.need_named("owner"), text: row.need_named("statement"), tables: row.need_named("tables") }
+    }
+
+    /// Its text.
+    pub fn text(&self) -> &str {
+        &self.text
     }
 
     /// Runs it.
@@ -125,16 +170,6 @@ impl OwnersStatement {
         settings.set("client_min_messages", "warning");
         spi::connect(|s| s.utility(&self.text));
     }
-}
-
-/// What is to be granted and revoked on the chunk tables of a collection, or of all.
-pub fn grants_to_sync(collection: Option<i32>) -> Vec<OwnersStatement> {
-    const SQL: &str = "SELECT collection, owner, statement FROM rag_internal.grants_to_sync($1)";
-    let _acting = ActingAs::superuser();
-    spi::connect(|s| {
-        let rows = s.query(Snapshot::New, SQL, &[arg(collection)]);
-        rows.iter().map(|row| OwnersStatement::read(&row, row.need_named("collection"))).collect()
-    })
 }
 
 /// In an event trigger on ddl_command_end: the collections whose types were altered, which are noted as they are now.
@@ -179,11 +214,11 @@ pub fn convert_key(c: &Collection) {
 
 /// In an event trigger on sql_drop: forgets the collections whose tables are gone; what drops what is left of them.
 pub fn forget_dropped() -> Vec<OwnersStatement> {
-    const SQL: &str = "SELECT owner, statement FROM rag_internal.forget_dropped_tables()";
+    const SQL: &str = "SELECT owner, statement, tables FROM rag_internal.forget_dropped_tables()";
     let _acting = ActingAs::superuser();
     spi::connect(|s| {
         let rows = s.query(Snapshot::New, SQL, &[]);
-        rows.iter().map(|row| OwnersStatement::read(&row, String::new())).collect()
+        rows.iter().map(|row| OwnersStatement::read(&row)).collect()
     })
 }
 
@@ -249,7 +284,10 @@ fn insert(new: &NewCollection<'_>) -> i32 {
         arg(new.description.clone()),
         arg(new.serve_stale),
     ];
-    spi::connect(|s| s.query(Snapshot::New, SQL, &args).one().expect("RETURNING gives a row"))
+    let id = spi::connect(|s| s.query(Snapshot::New, SQL, &args).one().expect("RETURNING gives a row"));
+    // What a dump without its collections left under this number is nobody's.
+    leftover::forget_number(id);
+    id
 }
 
 fn insert_generation(collection: i32, new: &NewCollection<'_>) {
@@ -257,7 +295,9 @@ fn insert_generation(collection: i32, new: &NewCollection<'_>) {
             (collection, model, dimensions, chunker, chunk_tokens, chunk_overlap, chunk_table, chunk_key_columns, state)
         VALUES ($1, $2, $3, $4, $5, $6, $7::pg_catalog.regclass, $8, 'serving')";
     const OWNER: &str = "INSERT INTO rag_internal.chunk_owner (chunk_table) VALUES ($1::pg_catalog.regclass)
-        ON CONFLICT (chunk_table) DO UPDATE SET owner = EXCLUDED.owner, is_void = false";
+        ON CONFLICT (chunk_table) DO UPDATE SET owner = EXCLUDED.owner";
+    const HANDS: &str = "DELETE FROM rag_internal.changed_hands
+        WHERE chunk_table OPERATOR(pg_catalog.=) $1::pg_catalog.regclass::pg_catalog.oid";
     let _acting = ActingAs::superuser();
     let args = [
         arg(collection),
@@ -272,6 +312,7 @@ fn insert_generation(collection: i32, new: &NewCollection<'_>) {
     spi::connect(|s| {
         s.run(SQL, &args);
         s.run(OWNER, &[arg(new.chunks.qualified_name())]);
+        s.run(HANDS, &[arg(new.chunks.qualified_name())]);
     });
 }
 
@@ -286,21 +327,23 @@ pub fn alter(collection: i32, description: Option<String>, serve_stale: Option<b
     spi::connect(|s| s.run(SQL, &[arg(collection), arg(is_given), arg(description), arg(serve_stale)]));
 }
 
-/// Removes a collection: triggers, chunk tables, queue, failures, registered rows.
+/// Removes a collection: triggers, chunk tables, queue, failures, registered rows; and what former ones left on its source.
 pub fn drop(c: &Collection) {
     if !c.source.name.is_empty() {
         trigger::remove(c.id);
     }
     drop_chunk_table(c);
+    leftover::forget(c.id);
+    leftover::clean(c.source.table);
+}
+
+/// Whether the chunk table has the primary key by which chunks are stored.
+pub fn has_key(c: &Collection) -> bool {
+    const SQL: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_index i
+        WHERE i.indrelid OPERATOR(pg_catalog.=) $1 AND i.indisprimary AND i.indisvalid)";
     let _acting = ActingAs::superuser();
-    spi::connect(|s| {
-        // First: a worker that makes single entries of one with many keys holds this row until they can be seen.
-        s.run("DELETE FROM rag_internal.collection WHERE id OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
-        s.run("DELETE FROM rag_internal.queue WHERE collection OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
-        s.run("DELETE FROM rag_internal.failure WHERE collection OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
-        s.run("DELETE FROM rag_internal.capture_gap WHERE collection OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
-        s.run("DELETE FROM rag_internal.pause WHERE collection OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
-    });
+    c.vectors.is_adopted
+        || spi::connect(|s| s.query(Snapshot::Active, SQL, &[arg(c.vectors.table)]).one().unwrap_or(false))
 }
 
 /// Whether the policy that shows a chunk to those who see its row is still there: it goes with the extension.
@@ -314,20 +357,26 @@ pub fn has_policy(c: &Collection) -> bool {
     spi::connect(|s| s.query(Snapshot::Active, SQL, &[arg(c.vectors.table)]).one().unwrap_or(false))
 }
 
+/// Forgets the generations of a collection.
+pub fn forget_generations(c: &Collection) {
+    const TABLES: [&str; 2] = ["chunk_owner", "changed_hands"];
+    let _acting = ActingAs::superuser();
+    spi::connect(|s| {
+        s.run("DELETE FROM rag_internal.generation WHERE collection OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
+        for table in TABLES {
+            let sql = format!(
+                "DELETE FROM rag_internal.{table} WHERE chunk_table OPERATOR(pg_catalog.=) $1::pg_catalog.regclass"
+            );
+            s.run(&sql, &[arg(c.vectors.table)]);
+        }
+    });
+}
+
 /// Forgets the serving generation of a collection and drops its chunk table; false: that is somebody else's by now, and
 /// stays.
 pub fn drop_chunk_table(c: &Collection) -> bool {
-    {
-        let _acting = ActingAs::superuser();
-        // Before the table is dropped: the event trigger would forget the collection with it.
-        spi::connect(|s| {
-            s.run("DELETE FROM rag_internal.generation WHERE collection OPERATOR(pg_catalog.=) $1", &[arg(c.id)]);
-            s.run(
-                "DELETE FROM rag_internal.chunk_owner WHERE chunk_table OPERATOR(pg_catalog.=) $1::pg_catalog.regclass",
-                &[arg(c.vectors.table)],
-            );
-        });
-    }
+    // Before the table is dropped: the event trigger would forget the collection with it.
+    forget_generations(c);
     let vectors = &c.vectors;
     if vectors.is_adopted || vectors.table_kind != "r" {
         return vectors.table_kind.is_empty();

@@ -65,17 +65,13 @@ fn key(s: &spi::Spi<'_>, oid: pg_sys::Oid) -> (Key, Vec<KeyColumn>) {
         .zip(&types)
         .map(|(row, (oid, modifier))| KeyColumn {
             name: row.need_named("name"),
+            type_oid: *oid,
             sql_type: crate::pg::catalog::type_name(*oid, *modifier),
             collation: row.named("collation").unwrap_or_default(),
             is_composite: row.named("is_composite").unwrap_or(false),
         })
         .collect();
     (Key::new(names, &types, equality), columns)
-}
-
-/// Whether a relation of that name exists in the schema.
-pub fn relation_exists(schema: &str, name: &str) -> bool {
-    crate::pg::catalog::relation(schema, name).is_some()
 }
 
 /// Whether a role may create in a schema; `None` when there is no such schema.

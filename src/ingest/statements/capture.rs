@@ -11,6 +11,9 @@ use pgrx::pg_sys;
 use pgrx::spi::quote_literal;
 use std::rc::Rc;
 
+/// What the statements of statement-level triggers call the rows before and after.
+pub const TRANSITION_TABLES: (&str, &str) = ("rag_old", "rag_new");
+
 /// Rows of one queue entry at most. Less than the numbers that stand between two entries, see sql/ingest.sql.
 const MAX_KEYS: usize = 500;
 

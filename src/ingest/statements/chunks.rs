@@ -278,7 +278,7 @@ fn insert(c: &Collection, model: &str, chunks: Vec<(NewChunk, bool)>) {
 }
 
 /// Numbers for new chunks. Those of chunks that exist already under their key are not used.
-fn new_ids(count: usize) -> Vec<i64> {
+pub fn new_ids(count: usize) -> Vec<i64> {
     const SQL: &str = "SELECT pg_catalog.nextval('rag_internal.chunk_id_seq'::pg_catalog.regclass)
         FROM pg_catalog.generate_series(1, $1)";
     let _acting = ActingAs::superuser();

@@ -1,4 +1,4 @@
-//! All SQL text of the room: capture, queue and claims, failures, chunk tables.
+//! All SQL text of the room: capture, queue and claims, failures, chunk tables, restores.
 
 pub mod capture;
 pub mod chunks;
@@ -9,5 +9,6 @@ pub mod death;
 pub mod failure;
 pub mod pause;
 pub mod queue;
+pub mod restore;
 pub mod trigger;
 pub mod waiting;

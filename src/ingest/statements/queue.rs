@@ -67,6 +67,7 @@ pub fn look() -> Look {
         "SELECT c.id, coalesce(r.relowner, 0) AS owner
          FROM rag_internal.collection c LEFT JOIN pg_catalog.pg_class r ON r.oid = c.source
          WHERE EXISTS (SELECT FROM rag_internal.queue q WHERE q.collection = c.id AND {READY}) AND {NOT_PAUSED}
+           AND NOT rag_internal.awaits_restore(c.id)
          ORDER BY c.id"
     );
     const STATE: &str = "SELECT

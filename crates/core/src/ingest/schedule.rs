@@ -20,6 +20,8 @@ pub const MAX_ROWS: usize = 1000;
 const SMALL_JOBS: u32 = 3;
 /// Rows of a collection's first job, before it is known how many chunks its rows have.
 const FIRST_ROWS: usize = 16;
+/// So many times in a row a collection cannot be worked on before the log tells of it.
+const TOLD_AFTER: u32 = 3;
 /// Shortest wait for a postponed entry.
 const SHORTEST_WAIT: Duration = Duration::from_millis(50);
 /// Where transactions can be prepared, rows may come without a commit that wakes anybody.
@@ -348,12 +350,13 @@ impl Schedule {
         self.collections.entry(collection).or_default().singly = rows;
     }
 
-    /// A collection waits, longer each time. True if it did not wait already.
+    /// A collection waits, longer each time. True if that is worth a warning: what is missing may come a moment later, as in a
+    /// restore.
     pub fn block(&mut self, collection: i32, now: Instant) -> bool {
         let c = self.collections.entry(collection).or_default();
         c.failures += 1;
         c.pause.begin(now + backoff(c.failures, collection as u64));
-        c.failures == 1
+        c.failures == TOLD_AFTER
     }
 
     /// A server gave vectors. How long the outage was that this ends, if people were told of one.
@@ -607,12 +610,12 @@ mod tests {
     fn a_blocked_collection_waits_and_is_told_of_once() {
         let now = Instant::now();
         let mut schedule = Schedule::default();
-        assert!(schedule.block(1, now));
-        assert!(!schedule.block(1, now));
+        let told = |schedule: &mut Schedule| [(); 5].map(|()| schedule.block(1, now));
+        assert_eq!(told(&mut schedule), [false, false, true, false, false]);
         assert_eq!(schedule.rows(1, none, now), None);
-        assert_eq!(schedule.rows(1, none, now + Duration::from_secs(2)), Some(FIRST_ROWS));
+        assert_eq!(schedule.rows(1, none, now + Duration::from_secs(60)), Some(FIRST_ROWS));
         schedule.stored(1);
-        assert!(schedule.block(1, now));
+        assert_eq!(told(&mut schedule), [false, false, true, false, false]);
     }
 
     #[test]

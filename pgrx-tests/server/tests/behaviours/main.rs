@@ -11,6 +11,7 @@ mod collection;
 mod compare;
 mod copies;
 mod docs;
+mod dumps;
 mod fake_provider;
 mod hunt;
 mod ingest;

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ragent_server_tests::database::{Database, current, quote};
+use ragent_server_tests::database::{Database, current, granted, quote};
 use ragent_server_tests::session::Session;
 use ragent_server_tests::wait::PATIENCE;
 
@@ -578,7 +578,9 @@ async fn event_triggers_of_the_database_see_the_callers_path_and_rights() {
         session.run("SELECT rag.create_collection('t', 'mine.t', '{body}', embedding_model => 'fake/embed-64')").await;
         assert_eq!(session.value("SELECT rag.wait_until_current('t', '60 s')").await, "t");
         session.run(&format!("GRANT SELECT ON mine.t TO {}", quote(&reader))).await;
+        granted(&admin).await;
         session.run(&format!("REVOKE SELECT ON mine.t FROM {}", quote(&reader))).await;
+        granted(&admin).await;
         session.run("SELECT rag.drop_collection('t')").await;
         session.run("SELECT rag.create_collection('t', 'mine.t', '{body}', embedding_model => 'fake/embed-64')").await;
         session.run("DROP TABLE mine.t").await;
@@ -617,6 +619,7 @@ async fn nobodys_path_decides_what_event_triggers_find_as_somebody_else() {
     let granting = db.connect_as(&granter).await;
     granting.run("CREATE TABLE g.log (who name); GRANT ALL ON g.log TO PUBLIC; SET search_path = g, public").await;
     granting.run("GRANT SELECT ON o.t TO pg_monitor").await;
+    granted(&admin).await;
     let by_owner = format!("SELECT count(*) FROM g.log WHERE who <> '{granter}'");
     assert_eq!(admin.number(&by_owner).await, 0);
     assert!(admin.value("SELECT has_table_privilege('pg_monitor', 'o.t_chunks', 'SELECT')").await == "t");

@@ -1,6 +1,6 @@
 //! What was shown to those who may not see it, or not shown to those who may.
 
-use ragent_server_tests::database::{API_KEY, Database, create_server, current, quote};
+use ragent_server_tests::database::{API_KEY, Database, create_server, current, granted, quote};
 use ragent_server_tests::provider::FakeProvider;
 use ragent_server_tests::provider::control::FaultKind;
 
@@ -103,9 +103,13 @@ async fn grants_on_the_source_are_followed_by_the_chunk_table() {
     ] {
         reader.error(count, "42501").await;
         owner.run(&grant).await;
+        granted(&admin).await;
         assert_eq!(reader.number(count).await, 2, "{grant}");
+        // The policy refuses at once, the privilege follows.
         owner.run(&revoke).await;
     }
+    reader.error(count, "42501").await;
+    granted(&admin).await;
     reader.error(count, "42501").await;
 }
 

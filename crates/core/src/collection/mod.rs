@@ -1,0 +1,3 @@
+//! Following what happens to registered tables.
+
+pub mod burst;
