@@ -1,7 +1,7 @@
 //! `rag.create_collection`, `rag.alter_collection`, `rag.drop_collection`, `rag.refresh`, `rag_internal.row_counts`; what event
 //! triggers call: `rag_internal.sync_types`, `rag_internal.drop_leftovers`, `rag_internal.altered_tables`.
 
-use super::{alter, create, drop, follow, refresh as refreshing, row_counts};
+use super::{alter, create, drop, follow, refresh as refreshing, row_counts, statements};
 use crate::error::required;
 use crate::registry;
 use pgrx::pg_sys;
