@@ -594,7 +594,7 @@ mod tests {
         assert_eq!([1, 2, 3].map(|c| schedule.rows(c, none, now)), [None, Some(FIRST_ROWS), Some(FIRST_ROWS)]);
         schedule.end_but(&HashSet::new());
         assert!(schedule.has_room(&account("a"), 0, now));
-        assert!(schedule.block(2, now), "it is told of again");
+        assert_eq!([(); 3].map(|()| schedule.block(2, now)), [false, false, true], "it is told of again");
     }
 
     #[test]
