@@ -292,7 +292,8 @@ fn with_own_keys(
 }
 
 /// Compares everything a collection has with its source: removes chunks without a row, queues rows whose chunks are not as their
-/// content is, and takes the entries that asked for it off the queue. Rows that were given up stay so. Runs in a transaction.
+/// content is, and takes the entries that asked for it off the queue. Rows that were given up stay so, unless they are found under
+/// another key by now. Runs in a transaction.
 ///
 /// # Errors
 /// As [`read`].
@@ -307,14 +308,16 @@ pub fn compare(collection: i32, entries: &[i64]) -> Result<()> {
         return Ok(());
     }
     chunks::remove_orphans(&c);
-    match xact::attempt(|| comparison::queue_differences(&c, failure::keys(c.id))) {
+    let given_up = chunks::readable_keys(&c, failure::keys(c.id));
+    match xact::attempt(|| comparison::queue_differences(&c, given_up)) {
         Ok(()) => {}
         // A row that cannot be read: each is looked at by itself, so that this one fails alone.
         Err(e) if comparison::is_about_a_row(&e) => {
             pgrx::log!("collection {collection}: every row is queued, since they cannot be compared together: {e}");
             queue::queue_all(&c);
         }
-        Err(e) => return Err(e),
+        // Raised, so that the entries stay in the queue.
+        Err(e) => e.raise(),
     }
     chunks::promote(&c);
     if c.has_error {
