@@ -467,13 +467,13 @@ impl Job {
     }
 
     /// The chunks to embed.
-    fn to_embed(&mut self) -> impl Iterator<Item = &mut ChunkPlan> {
+    fn unembedded(&mut self) -> impl Iterator<Item = &mut ChunkPlan> {
         self.rows.iter_mut().flat_map(|row| &mut row.chunks).filter(|chunk| chunk.action == Action::Embed)
     }
 
     /// Whether there is any text that may be stored already.
     pub fn needs_vectors(&mut self) -> bool {
-        self.to_embed().next().is_some()
+        self.unembedded().next().is_some()
     }
 
     /// Takes the vectors of texts that are stored already, of whatever row. Runs in a transaction.
@@ -481,9 +481,9 @@ impl Job {
         // Where it was dropped or altered meanwhile, that shows when it is stored.
         let usable = registry::by_id(self.collection.id).and_then(registry::held).filter(|c| c.check().is_ok());
         let Some(c) = usable.filter(|c| c.generation.id == self.collection.generation.id) else { return };
-        let hashes: HashSet<Vec<u8>> = self.to_embed().map(|chunk| chunk.hash.clone()).collect();
+        let hashes: HashSet<Vec<u8>> = self.unembedded().map(|chunk| chunk.hash.clone()).collect();
         let vectors = chunks::vectors(&c, hashes.into_iter().collect());
-        for chunk in self.to_embed() {
+        for chunk in self.unembedded() {
             if let Some(vector) = vectors.get(&chunk.hash) {
                 chunk.action = Action::Move(vector.clone());
             }
