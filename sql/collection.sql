@@ -200,13 +200,6 @@ REVOKE EXECUTE ON FUNCTION rag_internal.forget_dropped_tables() FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.forget_dropped_tables() IS
 'Forgets the collections whose source or chunk table was just dropped; what is left of them is to be dropped by these statements. For an event trigger on sql_drop';
 
-CREATE FUNCTION rag_internal.capture_argument(collection integer) RETURNS bytea
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT pg_catalog.convert_to(collection::pg_catalog.text, 'UTF8') OPERATOR(pg_catalog.||) '\x00'::pg_catalog.bytea
-$$;
-REVOKE EXECUTE ON FUNCTION rag_internal.capture_argument(integer) FROM PUBLIC;
-COMMENT ON FUNCTION rag_internal.capture_argument(integer) IS 'pg_trigger.tgargs of a collection''s capture triggers';
-
 CREATE FUNCTION rag_internal.awaits_restore(collection integer) RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -597,4 +590,6 @@ REVOKE EXECUTE ON FUNCTION rag_internal.follow_types() FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.follow_types() IS 'Event trigger: when a column that a collection uses, or its type, is altered, the chunk table follows and what changed is embedded again';
 CREATE EVENT TRIGGER rag_follow_types ON ddl_command_end
     WHEN TAG IN ('ALTER TABLE', 'ALTER TYPE', 'ALTER DOMAIN') EXECUTE FUNCTION rag_internal.follow_types();
+-- As above: what is done under session_replication_role = replica is done to the table, too.
+ALTER EVENT TRIGGER rag_follow_types ENABLE ALWAYS;
 COMMENT ON EVENT TRIGGER rag_follow_types IS 'pg_ragent: when a column that a collection uses, or its type, is altered, the chunk table follows';

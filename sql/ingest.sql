@@ -156,6 +156,13 @@ CREATE FUNCTION rag_internal.capture() RETURNS trigger
 GRANT EXECUTE ON FUNCTION rag_internal.capture() TO PUBLIC;
 COMMENT ON FUNCTION rag_internal.capture() IS 'Trigger of source tables: notes in rag_internal.queue which rows changed. Created and removed by rag.create_collection and rag.drop_collection';
 
+CREATE FUNCTION rag_internal.capture_argument(collection integer) RETURNS bytea
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT pg_catalog.convert_to(collection::pg_catalog.text, 'UTF8') OPERATOR(pg_catalog.||) '\x00'::pg_catalog.bytea
+$$;
+REVOKE EXECUTE ON FUNCTION rag_internal.capture_argument(integer) FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.capture_argument(integer) IS 'pg_trigger.tgargs of a collection''s capture triggers';
+
 -- The capture triggers as they should be. Ordinary tables get statement-level triggers with transition tables. Rows that arrive by
 -- logical replication fire none of these, so there are row-level ones, too, that run only there (REPLICA). Partitioned tables get
 -- row-level ones, which PostgreSQL copies to every partition, so that writing to a partition is captured. TRUNCATE has no
@@ -191,7 +198,7 @@ BEGIN
            w.fires,
            CASE WHEN t.oid IS NULL THEN NULL
                 WHEN t.tgfoid = 'rag_internal.capture()'::regprocedure AND t.tgtype = w.type AND t.tgqual IS NULL
-                     AND t.tgargs = convert_to(of_collection::text, 'UTF8') || '\x00'::bytea THEN t.tgenabled
+                     AND t.tgargs = rag_internal.capture_argument(of_collection) THEN t.tgenabled
                 ELSE '-'::"char" END,
            t.oid
     FROM part p
@@ -215,7 +222,7 @@ BEGIN
     SELECT t.tgrelid, t.tgname::text, t.oid
     FROM pg_depend d
     JOIN pg_trigger t ON t.oid = d.objid AND t.tgparentid = 0
-     AND t.tgargs = convert_to(of_collection::text, 'UTF8') || '\x00'::bytea
+     AND t.tgargs = rag_internal.capture_argument(of_collection)
     JOIN pg_class r ON r.oid = t.tgrelid
     JOIN pg_class s ON s.oid = source AND s.relowner = r.relowner
     WHERE d.classid = 'pg_trigger'::regclass AND d.refclassid = 'pg_proc'::regclass
@@ -364,6 +371,9 @@ COMMENT ON FUNCTION rag_internal.wake_at_commit() IS 'Wakes the workers of this 
 -- Whoever alters what may have kept workers waiting does not wait for them to try again.
 CREATE FUNCTION rag_internal.end_waiting() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    -- What another session is about to end, it ends: nobody's command waits for another's transaction.
+    ended tid[] := '{}';
 BEGIN
     IF TG_EVENT <> 'ddl_command_end' THEN
         RAISE EXCEPTION 'rag_internal.end_waiting() is not for the event %', TG_EVENT
@@ -373,17 +383,21 @@ BEGIN
         RETURN;
     END IF;
     IF TG_TAG IN ('ALTER TABLE', 'CREATE INDEX') THEN
-        DELETE FROM rag_internal.waiting w
-        USING pg_event_trigger_ddl_commands() d
-        LEFT JOIN pg_index i ON i.indexrelid = d.objid
-        JOIN rag_internal.generation g ON true
-        JOIN rag_internal.collection c ON c.id = g.collection
-        WHERE w.collection = c.id AND d.classid = 'pg_class'::regclass
-          AND coalesce(i.indrelid, d.objid) IN (c.source, g.chunk_table);
+        ended := ARRAY(
+            SELECT w.ctid FROM rag_internal.waiting w
+            WHERE EXISTS (SELECT FROM pg_event_trigger_ddl_commands() d
+                          LEFT JOIN pg_index i ON i.indexrelid = d.objid
+                          JOIN rag_internal.generation g ON g.collection = w.collection
+                          JOIN rag_internal.collection c ON c.id = g.collection
+                          WHERE d.classid = 'pg_class'::regclass AND coalesce(i.indrelid, d.objid) IN (c.source, g.chunk_table))
+            FOR UPDATE SKIP LOCKED);
     ELSIF TG_TAG <> 'GRANT'
           OR EXISTS (SELECT FROM pg_event_trigger_ddl_commands() d WHERE d.object_type ILIKE 'FOREIGN SERVER') THEN
-        DELETE FROM rag_internal.waiting WHERE collection <> 0 OR server <> '' AND TG_TAG !~ '^DROP (INDEX|TRIGGER)$';
+        ended := ARRAY(
+            SELECT w.ctid FROM rag_internal.waiting w
+            WHERE w.collection <> 0 OR w.server <> '' AND TG_TAG !~ '^DROP (INDEX|TRIGGER)$' FOR UPDATE SKIP LOCKED);
     END IF;
+    DELETE FROM rag_internal.waiting w WHERE w.ctid = ANY (ended);
     IF FOUND THEN
         PERFORM rag_internal.wake_at_commit();
     END IF;

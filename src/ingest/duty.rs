@@ -154,6 +154,8 @@ impl Ingest {
                 self.schedule.written(&what);
                 self.written.insert(what);
             }
+            // Somebody is taking it away, and has not committed yet: that ends the wait.
+            Err(e) if is_lock(&e) => self.schedule.written(&what),
             Err(e) => pgrx::warning!("pg_ragent worker: {e}"),
         }
     }
@@ -162,6 +164,7 @@ impl Ingest {
     fn goes_on(&mut self, what: &Waiting) {
         if self.written.remove(what)
             && let Err(e) = xact::transaction(|| waiting::end(what))
+            && !is_lock(&e)
         {
             pgrx::warning!("pg_ragent worker: {e}");
         }

@@ -292,7 +292,8 @@ fn with_own_keys(
 }
 
 /// Compares everything a collection has with its source: removes chunks without a row, queues rows whose chunks are not as their
-/// content is, and takes the entries that asked for it off the queue. Rows that were given up stay so. Runs in a transaction.
+/// content is, and takes the entries that asked for it off the queue. Rows that were given up stay so, unless they are found under
+/// another key by now. Runs in a transaction.
 ///
 /// # Errors
 /// As [`read`].
@@ -307,14 +308,16 @@ pub fn compare(collection: i32, entries: &[i64]) -> Result<()> {
         return Ok(());
     }
     chunks::remove_orphans(&c);
-    match xact::attempt(|| comparison::queue_differences(&c, failure::keys(c.id))) {
+    let given_up = chunks::readable_keys(&c, failure::keys(c.id));
+    match xact::attempt(|| comparison::queue_differences(&c, given_up)) {
         Ok(()) => {}
         // A row that cannot be read: each is looked at by itself, so that this one fails alone.
         Err(e) if comparison::is_about_a_row(&e) => {
             pgrx::log!("collection {collection}: every row is queued, since they cannot be compared together: {e}");
             queue::queue_all(&c);
         }
-        Err(e) => return Err(e),
+        // Raised, so that the entries stay in the queue.
+        Err(e) => e.raise(),
     }
     chunks::promote(&c);
     if c.has_error {
@@ -464,13 +467,13 @@ impl Job {
     }
 
     /// The chunks to embed.
-    fn to_embed(&mut self) -> impl Iterator<Item = &mut ChunkPlan> {
+    fn unembedded(&mut self) -> impl Iterator<Item = &mut ChunkPlan> {
         self.rows.iter_mut().flat_map(|row| &mut row.chunks).filter(|chunk| chunk.action == Action::Embed)
     }
 
     /// Whether there is any text that may be stored already.
     pub fn needs_vectors(&mut self) -> bool {
-        self.to_embed().next().is_some()
+        self.unembedded().next().is_some()
     }
 
     /// Takes the vectors of texts that are stored already, of whatever row. Runs in a transaction.
@@ -478,9 +481,9 @@ impl Job {
         // Where it was dropped or altered meanwhile, that shows when it is stored.
         let usable = registry::by_id(self.collection.id).and_then(registry::held).filter(|c| c.check().is_ok());
         let Some(c) = usable.filter(|c| c.generation.id == self.collection.generation.id) else { return };
-        let hashes: HashSet<Vec<u8>> = self.to_embed().map(|chunk| chunk.hash.clone()).collect();
+        let hashes: HashSet<Vec<u8>> = self.unembedded().map(|chunk| chunk.hash.clone()).collect();
         let vectors = chunks::vectors(&c, hashes.into_iter().collect());
-        for chunk in self.to_embed() {
+        for chunk in self.unembedded() {
             if let Some(vector) = vectors.get(&chunk.hash) {
                 chunk.action = Action::Move(vector.clone());
             }

@@ -160,17 +160,31 @@ unsafe extern "C-unwind" fn on_terminate(signal: std::ffi::c_int) {
 /// Runs `f`, which is short and runs nobody's code: asked to end meanwhile, this process finishes it, so that it can leave in
 /// good order rather than by an error.
 pub fn deferring_end<R>(f: impl FnOnce() -> R) -> R {
-    DEFERS_END.store(true, Ordering::Relaxed);
-    let result = f();
-    DEFERS_END.store(false, Ordering::Relaxed);
-    if IS_END_DEFERRED.swap(false, Ordering::Relaxed) {
-        // SAFETY: the flags that the handler of SIGTERM sets.
-        unsafe {
-            pg_sys::ProcDiePending = 1;
-            pg_sys::InterruptPending = 1;
+    let _deferring = Deferring::begin();
+    f()
+}
+
+/// Until it is dropped, also by an error's unwinding, the end of this process is deferred.
+struct Deferring;
+
+impl Deferring {
+    fn begin() -> Self {
+        DEFERS_END.store(true, Ordering::Relaxed);
+        Self
+    }
+}
+
+impl Drop for Deferring {
+    fn drop(&mut self) {
+        DEFERS_END.store(false, Ordering::Relaxed);
+        if IS_END_DEFERRED.swap(false, Ordering::Relaxed) {
+            // SAFETY: the flags that the handler of SIGTERM sets.
+            unsafe {
+                pg_sys::ProcDiePending = 1;
+                pg_sys::InterruptPending = 1;
+            }
         }
     }
-    result
 }
 
 /// Sets up a background process: signals as a backend's (so that terminate works also inside SQL), then connects to

@@ -451,15 +451,17 @@ pub fn estimate(c: &Collection, which: Counted) -> Option<i64> {
 
 /// Whether a collection's chunk table has no rows, although any of the first rows of its source has text. As the current role.
 pub fn is_emptied(c: &Collection) -> bool {
-    let text = c.content_as_text("s");
     let statement = c.statement("is emptied", 0, || {
-        let texts: Vec<String> = text.iter().map(|text| format!("pg_catalog.left({text}, 1000)")).collect();
+        // A row without content is embedded by its title.
+        let texts = c.content_as_text("s").into_iter().chain(c.title.as_ref().map(|title| title.as_text("s")));
+        let has_text: Vec<String> =
+            texts.map(|text| format!("rag_internal.has_text(pg_catalog.left({text}, 1000))")).collect();
         format!(
             "SELECT NOT EXISTS (SELECT FROM {}) AND EXISTS (SELECT FROM (SELECT * FROM {} LIMIT 1000) s
-             WHERE pg_catalog.concat_ws(' ', {}) OPERATOR(pg_catalog.~) '\\S')",
+             WHERE {})",
             c.vectors.table_name,
             c.source.name,
-            texts.join(", ")
+            has_text.join(" OR ")
         )
     });
     spi::connect(|s| s.query_kept(Snapshot::Active, &statement, &[]).one().unwrap_or(false))

@@ -4,6 +4,7 @@ use super::copies::{self, Lost};
 use crate::pg::role::ActingAs;
 use crate::pg::spi::{self, Row, Snapshot, arg, quote};
 use crate::pg::vector::Vector;
+use crate::pg::xact;
 use crate::registry::Collection;
 use crate::registry::statements::columns;
 use pgrx::pg_sys::TransactionId;
@@ -66,6 +67,20 @@ pub fn read_keys(c: &Collection, wanted: &[String]) {
     let sql = format!("SELECT pg_catalog.count(ROW({values})) FROM {}", keys(c));
     let _acting = ActingAs::restricted(c.source.owner);
     spi::connect(|s| s.run(&sql, &[arg(wanted.to_vec())]));
+}
+
+/// Of these keys, those that can be read as the key columns' types, wherever that cannot be done with all of them together.
+pub fn readable_keys(c: &Collection, mut keys: Vec<String>) -> Vec<String> {
+    if keys.is_empty() || xact::attempt(|| read_keys(c, &keys)).is_ok() {
+        return keys;
+    }
+    if keys.len() == 1 {
+        return Vec::new();
+    }
+    let others = keys.split_off(keys.len() / 2);
+    let mut readable = readable_keys(c, keys);
+    readable.extend(readable_keys(c, others));
+    readable
 }
 
 /// How many bytes of text these rows have, in their content and title, in order; 0 for a row that is gone.

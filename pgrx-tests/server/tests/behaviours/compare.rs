@@ -215,6 +215,25 @@ async fn parts_whose_triggers_are_switched_by_several_sessions_at_a_time_wait_fo
 }
 
 #[tokio::test]
+async fn a_comparison_that_fails_waits_and_is_not_lost() {
+    let (db, admin) = Database::open().await;
+    let role = quote(&db.create_role("owner").await);
+    admin.run(&format!("GRANT CREATE ON SCHEMA public TO {role}")).await;
+    make(&db.connect_as(role.trim_matches('"')).await, "notes", &["one", "two"]).await;
+    // The owner may read the keys by which chunks without a row are found, but no texts.
+    admin
+        .run(&format!(
+            "DELETE FROM notes_chunks WHERE id = 2; REVOKE SELECT ON notes FROM {role}; GRANT SELECT (id) ON notes TO {role};
+             INSERT INTO rag_internal.queue (collection, key) SELECT id, NULL FROM rag_internal.collection"
+        ))
+        .await;
+    let fails = "SELECT coalesce(last_error LIKE 'permission denied%', false) FROM rag_internal.collection";
+    admin.wait_until("the failure", PATIENCE, fails).await;
+    admin.run(&format!("GRANT SELECT ON notes TO {role}; SELECT rag.retry_failures()")).await;
+    expect_exact(&admin, "notes").await;
+}
+
+#[tokio::test]
 async fn a_trigger_that_was_dropped_replaced_or_renamed_is_told_and_made_anew() {
     let (db, admin) = Database::open().await;
     let role = db.create_role("owner").await;

@@ -170,6 +170,18 @@ async fn a_chunk_table_that_lost_its_rows_alerts_until_it_is_refreshed() {
         assert_eq!(admin.number("SELECT count(*) FROM notes_chunks").await, 5);
         assert_eq!(watcher.rows(ALERT).await.len(), 0);
     }
+    // Rows that have nothing but a title have chunks, too.
+    admin
+        .run(
+            "CREATE TABLE titled (id int PRIMARY KEY, title text, body text); INSERT INTO titled VALUES (1, 'Opening hours', NULL);
+             SELECT rag.create_collection('titled', 'titled', '{body}', title_column => 'title', embedding_model => 'fake/embed-8')",
+        )
+        .await;
+    current(&admin).await;
+    admin.run("TRUNCATE titled_chunks").await;
+    for session in [&watcher, &admin] {
+        assert_eq!(session.rows(ALERT).await, [[Some("titled".to_owned()), Some("empty".to_owned())]]);
+    }
 }
 
 /// Waits until a collection waits for some seconds more.
@@ -260,13 +272,21 @@ async fn a_new_key_a_grant_and_retry_failures_end_a_wait() {
 
 #[tokio::test]
 async fn a_blocked_collection_is_looked_at_again_when_its_table_is_altered() {
-    let (_db, admin) = Database::open().await;
+    let (db, admin) = Database::open().await;
     make_notes(&admin).await;
     admin.run("ALTER TABLE notes DROP COLUMN author; INSERT INTO notes VALUES (6, 'six')").await;
     long_pause(&admin, "unusable").await;
     admin.run("CREATE TABLE another (id int)").await;
     admin.run("ALTER TABLE another ADD COLUMN x int").await;
     assert_eq!(admin.number("SELECT count(*) FROM rag_internal.waiting").await, 1, "not its table");
+    // What may mend it is noticed in whichever transaction it is: none waits for another's.
+    let other = db.connect().await;
+    admin
+        .run("CREATE INDEX another_x ON another (x); CREATE TABLE third (id int); CREATE INDEX third_id ON third (id)")
+        .await;
+    other.run("BEGIN; DROP INDEX another_x").await;
+    admin.run("SET statement_timeout = '10s'; DROP INDEX third_id; RESET statement_timeout").await;
+    other.run("ROLLBACK").await;
     admin.run("ALTER TABLE notes ADD COLUMN author text").await;
     soon(&admin, 6).await;
 }

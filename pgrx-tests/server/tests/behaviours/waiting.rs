@@ -379,6 +379,20 @@ async fn a_key_that_cannot_be_read_parks_its_row_and_no_other() {
     assert_eq!(session.number("SELECT count(*) FROM rag.failures").await, 2);
     assert_eq!(session.number("SELECT count(*) FROM rag_internal.queue").await, 0);
     assert_eq!(session.number(BLOCKED).await, 0);
+    // Nor does it keep a comparison from what the other rows miss.
+    session
+        .run(
+            "DELETE FROM notes_chunks WHERE tbl = 'pg_class'::regclass; DELETE FROM moods_chunks WHERE mood = 'mad';
+             INSERT INTO rag_internal.queue (collection, key) SELECT id, NULL FROM rag_internal.collection",
+        )
+        .await;
+    current(&session).await;
+    for (collection, chunks) in [("notes", 2), ("moods", 2)] {
+        assert_eq!(session.number(&format!("SELECT count(*) FROM {collection}_chunks")).await, chunks);
+        let found = session.column(&format!("SELECT problem FROM rag.verify('{collection}')")).await;
+        assert_eq!(found, ["failed"], "{collection}");
+    }
+    assert_eq!(session.column("SELECT DISTINCT state FROM rag.status").await, ["failures"]);
 }
 
 #[tokio::test]
