@@ -364,6 +364,8 @@ COMMENT ON FUNCTION rag_internal.wake_at_commit() IS 'Wakes the workers of this 
 -- Whoever alters what may have kept workers waiting does not wait for them to try again.
 CREATE FUNCTION rag_internal.end_waiting() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    ended tid[];
 BEGIN
     IF TG_EVENT <> 'ddl_command_end' THEN
         RAISE EXCEPTION 'rag_internal.end_waiting() is not for the event %', TG_EVENT
@@ -373,17 +375,24 @@ BEGIN
         RETURN;
     END IF;
     IF TG_TAG IN ('ALTER TABLE', 'CREATE INDEX') THEN
-        DELETE FROM rag_internal.waiting w
-        USING pg_event_trigger_ddl_commands() d
-        LEFT JOIN pg_index i ON i.indexrelid = d.objid
-        JOIN rag_internal.generation g ON true
-        JOIN rag_internal.collection c ON c.id = g.collection
-        WHERE w.collection = c.id AND d.classid = 'pg_class'::regclass
-          AND coalesce(i.indrelid, d.objid) IN (c.source, g.chunk_table);
+        ended := ARRAY(
+            SELECT w.ctid FROM rag_internal.waiting w
+            WHERE w.collection IN (
+                SELECT c.id FROM pg_event_trigger_ddl_commands() d
+                LEFT JOIN pg_index i ON i.indexrelid = d.objid
+                JOIN rag_internal.generation g ON true
+                JOIN rag_internal.collection c ON c.id = g.collection
+                WHERE d.classid = 'pg_class'::regclass AND coalesce(i.indrelid, d.objid) IN (c.source, g.chunk_table))
+            FOR UPDATE SKIP LOCKED);
     ELSIF TG_TAG <> 'GRANT'
           OR EXISTS (SELECT FROM pg_event_trigger_ddl_commands() d WHERE d.object_type ILIKE 'FOREIGN SERVER') THEN
-        DELETE FROM rag_internal.waiting WHERE collection <> 0 OR server <> '' AND TG_TAG !~ '^DROP (INDEX|TRIGGER)$';
+        ended := ARRAY(
+            SELECT w.ctid FROM rag_internal.waiting w
+            WHERE w.collection <> 0 OR w.server <> '' AND TG_TAG !~ '^DROP (INDEX|TRIGGER)$'
+            FOR UPDATE SKIP LOCKED);
     END IF;
+    -- What another session ends, or a worker notes, is left to it: nobody's command waits for another's transaction.
+    DELETE FROM rag_internal.waiting WHERE ctid = ANY (ended);
     IF FOUND THEN
         PERFORM rag_internal.wake_at_commit();
     END IF;
