@@ -258,7 +258,7 @@ async fn an_open_transaction_of_one_owner_holds_up_nobody_elses_commands_and_gra
         .await;
     let waits = "SELECT count(*) = 1 FROM rag_internal.waiting WHERE collection <> 0";
     admin.wait_until("the wait", PATIENCE, waits).await;
-    admin.run("SET statement_timeout = '5s'").await;
+    admin.run("SET statement_timeout = '5s'; REVOKE SELECT ON good FROM PUBLIC").await;
     for in_hand in ["DROP INDEX bait", "SELECT rag.retry_failures()", "SELECT rag.refresh('trap')"] {
         admin.wait_until("the wait", PATIENCE, waits).await;
         session.run(&format!("BEGIN; {in_hand}")).await;
