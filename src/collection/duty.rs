@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 /// So many attempts fail before the log tells of it: somebody else may be changing the same table.
 const TOLD_AFTER: i32 = 3;
 
+/// After so long it is looked again at what could not even be noted.
+const AGAIN: Duration = Duration::from_secs(5);
+
 /// See the module.
 #[derive(Default)]
 pub struct Grants {
@@ -66,7 +69,11 @@ impl Duty for Grants {
         collections.sort_unstable();
         collections.dedup();
         for collection in &collections {
-            follow_one(*collection)?;
+            // What cannot be noted now (the owner may have the note in hand) is due the next time, and holds up no other one.
+            if let Err(e) = follow_one(*collection) {
+                pgrx::warning!("collection {collection}: the grants of its chunk table are not up to date: {e}");
+                self.retry = Some(self.retry.map_or(AGAIN, |retry| retry.min(AGAIN)));
+            }
         }
         Ok(!collections.is_empty())
     }

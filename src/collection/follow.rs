@@ -20,8 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// # Errors
 /// 55P03 somebody is, 42501 the owner may not; others are raised.
 pub fn grants(collection: i32) -> Result<()> {
-    if !Lock::grants().hold_if_free() {
-        return Err(in_use("another process is at work on grants".to_owned()));
+    if !Lock::grants(collection).hold_if_free() {
+        return Err(in_use("another transaction is at work on the grants".to_owned()));
     }
     for grant in grants::to_sync(Some(collection)) {
         if !lock_politely(&grant.tables, TableLock::Definition, Duration::ZERO) {

@@ -32,11 +32,15 @@ pub fn row_counts(c: &Rc<Collection>) -> Counts {
     if !role::watches_server() {
         return counts;
     }
-    let rows = counts.rows.or_else(|| statements::estimate(c, Counted::Source));
-    let chunks = counts.chunks.or_else(|| statements::estimate(c, Counted::Chunks));
-    let may_look = counts.is_emptied.is_none() && c.reading_runs_no_code;
-    let is_emptied = if may_look { is_emptied(c, rows, chunks) } else { counts.is_emptied };
-    Counts { rows, chunks, is_emptied }
+    // Also a glance at a table waits for who locks it: an owner must not keep those who watch the server from seeing the others.
+    registry::attempt_watching(c, |c| {
+        let rows = counts.rows.or_else(|| statements::estimate(c, Counted::Source));
+        let chunks = counts.chunks.or_else(|| statements::estimate(c, Counted::Chunks));
+        let may_look = counts.is_emptied.is_none() && c.reading_runs_no_code;
+        let is_emptied = if may_look { is_emptied(c, rows, chunks) } else { counts.is_emptied };
+        Counts { rows, chunks, is_emptied }
+    })
+    .unwrap_or(counts)
 }
 
 fn counted(c: &Collection) -> Counts {

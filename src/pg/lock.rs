@@ -10,6 +10,8 @@ const CLASS: u32 = 0x7261_6700;
 const KIND: u16 = 0x7261;
 /// "rc" in ASCII: that of the locks of copies, whose third field is a collection's number.
 const KIND_OF_COPIES: u16 = 0x7263;
+/// "rg" in ASCII: that of the locks of grants, in the same way.
+const KIND_OF_GRANTS: u16 = 0x7267;
 /// What the third field of a worker's lock begins at: "wrkr" in ASCII. The claims of collections are below it.
 const FIRST_SLOT: u32 = 0x7772_6b72;
 
@@ -51,9 +53,9 @@ impl Lock {
         Self { number: collection.unsigned_abs(), kind: KIND_OF_COPIES }
     }
 
-    /// Held by whoever makes the grants of chunk tables, until the end of the transaction. No collection has such a number.
-    pub fn grants() -> Self {
-        Self { number: FIRST_SLOT - 1, kind: KIND }
+    /// Held by whoever makes the grants of a collection's chunk table, until the end of the transaction, which can be its owner's.
+    pub fn grants(collection: i32) -> Self {
+        Self { number: collection.unsigned_abs(), kind: KIND_OF_GRANTS }
     }
 
     fn tag(self) -> pg_sys::LOCKTAG {

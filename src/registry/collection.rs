@@ -48,6 +48,9 @@ pub struct Collection {
 /// partitions.
 const MAX_STATEMENTS: usize = 128;
 
+/// Bytes that a value made of several can have (`MaxAllocSize`), with room for what stands between them.
+const MAX_TEXT: i64 = (1 << 30) - (1 << 16);
+
 impl Collection {
     /// Each content column as text.
     pub fn content_as_text(&self, alias: &str) -> Vec<String> {
@@ -61,10 +64,24 @@ impl Collection {
         super::statements::hash_of_texts(&title.chain(self.content_as_text(alias)).collect::<Vec<_>>())
     }
 
+    /// [`Self::content_hash`], or NULL for a row of more text than PostgreSQL can put into one value: nothing was ever made of
+    /// it, and to ask for its hash would be an error, to whoever finds what the row had before.
+    pub fn hash_if_any(&self, alias: &str) -> String {
+        let hash = self.content_hash(alias);
+        let lengths: Vec<String> =
+            self.title.iter().chain(&self.content).filter_map(|column| column.length_of_text(alias)).collect();
+        if lengths.is_empty() {
+            return hash;
+        }
+        let lengths: Vec<String> = lengths.iter().map(|length| format!("coalesce({length}, 0)")).collect();
+        let sum = lengths.join(" OPERATOR(pg_catalog.+) ");
+        format!("CASE WHEN {sum} OPERATOR(pg_catalog.<) {MAX_TEXT} THEN {hash} END")
+    }
+
     /// Whether a source row still is what a chunk was made of, whose hash is `hash`: a chunk is shown only while it is. Names
     /// title and content columns, so that whoever asks needs the right to read them.
     pub fn is_as_embedded(&self, alias: &str, hash: &str) -> String {
-        format!("{} OPERATOR(pg_catalog.=) {hash}", self.content_hash(alias))
+        format!("{} OPERATOR(pg_catalog.=) {hash}", self.hash_if_any(alias))
     }
 
     /// A statement made from these facts, with its plan; `build` writes its text when it is first asked for. `variant` is

@@ -47,6 +47,8 @@ pub struct Column {
     pub is_built_in: bool,
     /// Whether its values are text as they are.
     pub is_text: bool,
+    /// Its type.
+    oid: pg_sys::Oid,
     /// What decides how its values are written.
     writing: Writing,
     /// Whether its values are `json`, or hold it: not all of that can be `jsonb`.
@@ -61,6 +63,7 @@ impl Column {
             name,
             is_built_in: catalog::is_built_in_type(type_oid),
             is_text,
+            oid: type_oid,
             writing: uniform::writing(type_oid),
             holds_json: catalog::types_within(type_oid).contains(&pg_sys::JSONOID),
         }
@@ -74,6 +77,17 @@ impl Column {
             format!("{column}::pg_catalog.text")
         } else {
             format!("rag_internal.plain_text({column})")
+        }
+    }
+
+    /// How many bytes that text has, at least, without making it: SQL of type `bigint`, where the type says it.
+    pub fn length_of_text(&self, alias: &str) -> Option<String> {
+        let length = || format!("pg_catalog.octet_length({alias}.{})::pg_catalog.int8", quote(&self.name));
+        match self.oid {
+            pg_sys::TEXTOID | pg_sys::VARCHAROID => Some(length()),
+            // Two digits for each.
+            pg_sys::BYTEAOID => Some(format!("2 OPERATOR(pg_catalog.*) {}", length())),
+            _ => None,
         }
     }
 

@@ -18,7 +18,7 @@ pub use collection::Collection;
 pub use facts::Column;
 pub use generation::{Generation, Recipe};
 pub use key::Key;
-pub use unnamed::{Asker, Trust, attempt, attempt_quietly, unnamed, warn};
+pub use unnamed::{Asker, Trust, attempt, attempt_quietly, attempt_watching, unnamed, warn};
 pub use vectors::{Embedding, MAX_DIMENSIONS, Vectors};
 
 use crate::error::{Error, Result};

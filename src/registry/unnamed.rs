@@ -112,13 +112,27 @@ pub fn attempt<R>(c: &Rc<Collection>, f: impl FnOnce(&Collection) -> R) -> Optio
 /// # Errors
 /// What went wrong.
 pub fn attempt_quietly<R>(c: &Rc<Collection>, f: impl FnOnce(&Collection) -> R) -> Result<Option<R>> {
+    patiently(c, |c| c.source.is_readable() && Asker::now().trust(c).is_some(), f)
+}
+
+/// As [`attempt_quietly`], for those who watch the server and need not be able to read the collection: `f` may run nobody's code.
+/// None also where it failed.
+pub fn attempt_watching<R>(c: &Rc<Collection>, f: impl FnOnce(&Collection) -> R) -> Option<R> {
+    patiently(c, |_| true, f).ok().flatten()
+}
+
+fn patiently<R>(
+    c: &Rc<Collection>,
+    is_wanted: impl FnOnce(&Collection) -> bool,
+    f: impl FnOnce(&Collection) -> R,
+) -> Result<Option<R>> {
     let began = Instant::now();
     let attempted = xact::attempt(|| -> Result<Option<R>> {
         // What is locked besides the tables, their indexes and partitions, is found out by waiting.
         let _patience = Settings::with_lock_timeout(PATIENCE_MS.saturating_sub(waited()).max(1));
         let Some(c) = held_if_free(c.clone())? else { return Ok(None) };
         c.check()?;
-        if !c.source.is_readable() || Asker::now().trust(&c).is_none() {
+        if !is_wanted(&c) {
             return Ok(None);
         }
         Ok(Some(f(&c)))

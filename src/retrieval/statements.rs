@@ -311,8 +311,8 @@ pub fn shows_row(c: &Collection, hash: i64, key: Vec<Arg<'_>>) -> bool {
 pub fn shown_rows(c: &Collection) -> Option<shown::Rows> {
     let columns_of_key = c.key.columns.len();
     let statement = c.statement("shown rows", 0, || {
-        let (hash, key) = (c.content_hash("s"), columns("s", &c.key.columns));
-        format!("SELECT {hash}, {key} FROM {source} s", source = c.source.name)
+        let (hash, key) = (c.hash_if_any("s"), columns("s", &c.key.columns));
+        format!("SELECT coalesce({hash}, 0), {key} FROM {source} s", source = c.source.name)
     });
     let _acting = ActingAs::guarded_self();
     spi::connect(|s| {

@@ -7,7 +7,7 @@ use crate::ingest::statements::chunks;
 use crate::pg::role::ActingAs;
 use crate::pg::spi::{self, Snapshot, arg, quote};
 use crate::registry::Collection;
-use crate::registry::statements::columns;
+use crate::registry::statements::{columns, hash_of_texts};
 use pgrx::pg_sys;
 
 /// Chunks that are copied at a time.
@@ -88,7 +88,7 @@ pub fn copy(former: &Former, new: &NewCollection<'_>) -> i64 {
     let sql = format!(
         "WITH moved AS (
              SELECT t.*, pg_catalog.row_number() OVER (ORDER BY t.chunk_id) AS place
-             FROM {former} t WHERE t.model = $1 AND t.chunk_id > $2 ORDER BY t.chunk_id LIMIT {BATCH}),
+             FROM {former} t WHERE t.model = $1 AND t.chunk_id > $2 AND t.chunk > 0{is_wanted} ORDER BY t.chunk_id LIMIT {BATCH}),
          stored AS (
              INSERT INTO {table} ({new_keys}, {copied}, chunk_id, source_xmin, is_copy)
              SELECT {old_keys}, {moved}, ids.id, '0'::pg_catalog.xid, false
@@ -96,6 +96,7 @@ pub fn copy(former: &Former, new: &NewCollection<'_>) -> i64 {
              ON CONFLICT DO NOTHING RETURNING 1)
          SELECT (SELECT pg_catalog.count(*) FROM stored) AS stored, (SELECT pg_catalog.max(chunk_id) FROM moved) AS last",
         former = former.name,
+        is_wanted = if new.serve_stale { of_same_rows(former, new) } else { String::new() },
         new_keys = new.chunks.key_columns.iter().map(|name| quote(name)).collect::<Vec<_>>().join(", "),
         old_keys = columns("m", &former.key_columns),
         copied = copied.iter().map(|name| quote(name)).collect::<Vec<_>>().join(", "),
@@ -126,6 +127,20 @@ pub fn copy(former: &Former, new: &NewCollection<'_>) -> i64 {
     let _acting = ActingAs::restricted(former.owner);
     spi::connect(|s| s.run(&mark, &[]));
     count
+}
+
+/// ` AND ...`: the source has the row of a former chunk `t`, as that chunk was made of it. Where old texts are shown, no others are
+/// taken over: the former table may have been that of another source, or of rows that are others by now.
+fn of_same_rows(former: &Former, new: &NewCollection<'_>) -> String {
+    let source = new.chunks.source;
+    let title = source.columns.iter().filter(|column| Some(&column.name) == new.title.as_ref());
+    let texts: Vec<String> = title.chain(new.chunks.content).map(|column| column.as_text("s")).collect();
+    format!(
+        " AND EXISTS (SELECT FROM {source} s WHERE {same_key} AND {hash} = t.source_hash)",
+        source = source.name,
+        same_key = source.key.join("s", &source.key.columns, "t", &former.key_columns),
+        hash = hash_of_texts(&texts),
+    )
 }
 
 /// Drops a former chunk table.

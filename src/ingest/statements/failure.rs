@@ -35,10 +35,12 @@ pub fn forget(collection: i32, keys: &[String]) {
     spi::connect(|s| s.run(SQL, &[arg(collection), arg(keys.to_vec())]));
 }
 
-/// Queues the failed rows of collections again; how many.
+/// Queues the failed rows of collections again; how many. Those that another transaction queues are left to it.
 pub fn queue_again(collections: &[i32]) -> i64 {
-    const SQL: &str =
-        "WITH gone AS (DELETE FROM rag_internal.failure WHERE collection = ANY ($1) RETURNING collection, key)
+    const SQL: &str = "WITH gone AS (
+             DELETE FROM rag_internal.failure WHERE ctid = ANY (ARRAY(
+                 SELECT f.ctid FROM rag_internal.failure f WHERE f.collection = ANY ($1) FOR UPDATE SKIP LOCKED))
+             RETURNING collection, key)
         INSERT INTO rag_internal.queue (collection, key, is_bulk)
         SELECT collection, key, (SELECT pg_catalog.count(*) FROM gone) > $2 FROM gone";
     let _acting = ActingAs::superuser();

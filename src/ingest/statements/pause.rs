@@ -54,8 +54,12 @@ pub fn begin(collection: i32) -> Pause {
 
 /// Ends the pauses of collections, as far as their owner may, or all if `all`; how many there were.
 pub fn end(collections: &[i32], all: bool) -> u64 {
-    const SQL: &str = "UPDATE rag_internal.pause SET until = pg_catalog.clock_timestamp()
-        WHERE collection = ANY ($1) AND until > pg_catalog.clock_timestamp() AND (times <= $2 OR $3)";
+    // What another transaction ends, it ends.
+    const SQL: &str =
+        "UPDATE rag_internal.pause SET until = pg_catalog.clock_timestamp() WHERE collection = ANY (ARRAY(
+        SELECT p.collection FROM rag_internal.pause p
+        WHERE p.collection = ANY ($1) AND p.until > pg_catalog.clock_timestamp() AND (p.times <= $2 OR $3)
+        FOR UPDATE SKIP LOCKED))";
     let _acting = ActingAs::superuser();
     spi::connect(|s| s.run(SQL, &[arg(collections.to_vec()), arg(ENDED_BY_OWNER), arg(all)]))
 }

@@ -63,27 +63,34 @@ pub(super) fn all(s: &Spi<'_>) -> HashSet<Waiting> {
         .collect()
 }
 
-/// It waits no more.
+/// It waits no more. What another transaction is about to take away, it takes away: nobody waits for that.
 pub fn end(what: &Waiting) {
-    const SQL: &str =
-        "DELETE FROM rag_internal.waiting WHERE collection = $1 AND server = $2 AND role = $3::pg_catalog.oid";
+    const SQL: &str = "DELETE FROM rag_internal.waiting WHERE ctid = ANY (ARRAY(
+        SELECT w.ctid FROM rag_internal.waiting w
+        WHERE w.collection = $1 AND w.server = $2 AND w.role = $3::pg_catalog.oid
+        FOR UPDATE SKIP LOCKED))";
     spi::connect(|s| s.run(SQL, &key(what)));
 }
 
 /// Ends what keeps collections waiting: themselves, their servers, postponed entries, and what their owner may end of its own
-/// wait, or all if `all`.
+/// wait, or all if `all`. What another transaction has in hand is left to it: one owner does not hold up who asks for all.
 pub fn end_of(collections: &[i32], all: bool) {
     let sql = format!(
-        "DELETE FROM rag_internal.waiting w
-         USING rag_internal.collection c
-         JOIN rag_internal.generation g ON g.collection = c.id AND g.state = 'serving'
-         JOIN pg_catalog.pg_class r ON r.oid = c.source
-         WHERE c.id = ANY ($1)
-           AND (w.collection = c.id OR {OF_SERVER}
-                OR w.collection = 0 AND w.server = '' AND w.role = r.relowner AND (w.times <= $2 OR $3))"
+        "DELETE FROM rag_internal.waiting WHERE ctid = ANY (ARRAY(
+             SELECT w.ctid FROM rag_internal.waiting w
+             WHERE EXISTS (
+                 SELECT FROM rag_internal.collection c
+                 JOIN rag_internal.generation g ON g.collection = c.id AND g.state = 'serving'
+                 JOIN pg_catalog.pg_class r ON r.oid = c.source
+                 WHERE c.id = ANY ($1)
+                   AND (w.collection = c.id OR {OF_SERVER}
+                        OR w.collection = 0 AND w.server = '' AND w.role = r.relowner AND (w.times <= $2 OR $3)))
+             FOR UPDATE SKIP LOCKED))"
     );
-    const POSTPONED: &str = "UPDATE rag_internal.queue SET retry_at = NULL
-        WHERE collection = ANY ($1) AND retry_at IS NOT NULL AND claimed_by IS NULL";
+    const POSTPONED: &str = "UPDATE rag_internal.queue SET retry_at = NULL WHERE ctid = ANY (ARRAY(
+        SELECT q.ctid FROM rag_internal.queue q
+        WHERE q.collection = ANY ($1) AND q.retry_at IS NOT NULL AND q.claimed_by IS NULL
+        FOR UPDATE SKIP LOCKED))";
     let _acting = ActingAs::superuser();
     spi::connect(|s| {
         s.run(&sql, &[arg(collections.to_vec()), arg(ENDED_BY_OWNER), arg(all)]);

@@ -405,6 +405,34 @@ async fn what_a_part_of_a_dump_leaves_is_taken_over() {
 }
 
 #[tokio::test]
+async fn where_old_texts_are_shown_those_of_another_table_are_not_taken_over() {
+    let (db, admin) = Database::open().await;
+    let create = |table: &str| {
+        format!(
+            "SELECT rag.create_collection('notes', '{table}', '{{body}}', embedding_model => 'fake/embed-64', serve_stale => true)"
+        )
+    };
+    admin
+        .run("CREATE TABLE hers (id int PRIMARY KEY, body text); INSERT INTO hers VALUES (1, 'her secret'), (2, 'the same')")
+        .await;
+    admin.run(&create("hers")).await;
+    current(&admin).await;
+    admin
+        .run(
+            "CREATE TABLE kept AS TABLE notes_chunks; SELECT rag.drop_collection('notes'); ALTER TABLE kept RENAME TO notes_chunks;
+             CREATE TABLE ours (id int PRIMARY KEY, body text); INSERT INTO ours VALUES (1, 'our menu'), (2, 'the same')",
+        )
+        .await;
+    let embedded = db.provider.counters().texts_embedded();
+    admin.run(&format!("BEGIN; {}", create("ours"))).await;
+    assert_eq!(admin.column("SELECT content FROM notes_chunks").await, ["the same"]);
+    admin.run("COMMIT").await;
+    current(&admin).await;
+    assert_eq!(admin.column("SELECT content FROM notes_chunks ORDER BY id").await, ["our menu", "the same"]);
+    assert_eq!(db.provider.counters().texts_embedded() - embedded, 1);
+}
+
+#[tokio::test]
 async fn what_the_extension_leaves_is_taken_over_unless_it_is_another_ones() {
     let zoo = Zoo::new(2).await;
     let there = &zoo.admin;

@@ -86,6 +86,32 @@ async fn who_watches_the_server_sees_every_collection_and_no_texts() {
 }
 
 #[tokio::test]
+async fn an_owner_who_locks_a_table_hides_nothing_else_from_who_watches() {
+    let (db, admin) = Database::open().await;
+    let owner = db.create_role("owner").await;
+    admin.run(&format!("GRANT CREATE ON SCHEMA public TO {}", quote(&owner))).await;
+    make_notes(&admin).await;
+    let session = db.connect_as(&owner).await;
+    session
+        .run(
+            "CREATE TABLE parted (id int PRIMARY KEY, body text) PARTITION BY LIST (id);
+             CREATE TABLE parted_1 PARTITION OF parted FOR VALUES IN (1); INSERT INTO parted VALUES (1, 'one');
+             SELECT rag.create_collection('parted', 'parted', '{body}', embedding_model => 'fake/embed-64')",
+        )
+        .await;
+    current(&session).await;
+    let watcher = watcher(&db, &admin).await;
+    watcher.run("SET statement_timeout = '5s'").await;
+    let seen = "SELECT concat_ws(' ', collection, state, rows) FROM rag.status ORDER BY 1";
+    for table in ["parted", "ONLY parted_1", "parted_chunks"] {
+        session.run(&format!("BEGIN; LOCK TABLE {table}")).await;
+        assert_eq!(watcher.column(seen).await, ["notes ok 5", "parted ok"], "{table}");
+        session.run("ROLLBACK").await;
+    }
+    assert_eq!(watcher.column(seen).await, ["notes ok 5", "parted ok 1"]);
+}
+
+#[tokio::test]
 async fn a_collection_that_cannot_be_used_alerts_at_once_and_says_what_to_do() {
     let (db, admin) = Database::open().await;
     make_notes(&admin).await;

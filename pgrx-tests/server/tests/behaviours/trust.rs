@@ -241,6 +241,43 @@ async fn a_lock_on_an_unnamed_collection_is_not_waited_for() {
 }
 
 #[tokio::test]
+async fn an_open_transaction_of_one_owner_holds_up_nobody_elses_commands_and_grants() {
+    let (db, admin) = Database::open().await;
+    let (_, session) = make_stranger(&db, &admin).await;
+    let reader = db.create_role("reader").await;
+    make(&admin, "public", "good").await;
+    make(&session, "other", "trap").await;
+    current(&admin).await;
+    // Something of the stranger's waits to be tried again.
+    session
+        .run(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not now' USING ERRCODE = '55006'; END $$;
+             CREATE TRIGGER refuse BEFORE INSERT ON trap_chunks FOR EACH ROW EXECUTE FUNCTION refuse();
+             CREATE INDEX bait ON trap (body); INSERT INTO trap VALUES (2, 'Another one.')",
+        )
+        .await;
+    let waits = "SELECT count(*) = 1 FROM rag_internal.waiting WHERE collection <> 0";
+    admin.wait_until("the wait", PATIENCE, waits).await;
+    admin.run("SET statement_timeout = '5s'; REVOKE SELECT ON good FROM PUBLIC").await;
+    for in_hand in ["DROP INDEX bait", "SELECT rag.retry_failures()", "SELECT rag.refresh('trap')"] {
+        admin.wait_until("the wait", PATIENCE, waits).await;
+        session.run(&format!("BEGIN; {in_hand}")).await;
+        admin.run("CREATE INDEX mine ON good (body)").await;
+        admin.run("DROP INDEX mine").await;
+        admin.run("SELECT rag.retry_failures()").await;
+        admin.run("ALTER SERVER fake VERSION '2'").await;
+        let grants = |what: &str, direction: &str| format!("{what} SELECT ON good {direction} {}", quote(&reader));
+        let is_granted = format!("has_table_privilege('{reader}', 'good_chunks', 'SELECT')");
+        admin.run(&grants("GRANT", "TO")).await;
+        admin.wait_until(in_hand, PATIENCE, &format!("SELECT {is_granted}")).await;
+        admin.run(&grants("REVOKE", "FROM")).await;
+        admin.wait_until(in_hand, PATIENCE, &format!("SELECT NOT {is_granted}")).await;
+        assert_eq!(admin.value("SELECT state FROM rag.status WHERE collection = 'good'").await, "ok", "{in_hand}");
+        session.run("ROLLBACK").await;
+    }
+}
+
+#[tokio::test]
 async fn cancel_and_timeout_end_a_search_of_all_collections() {
     let (db, admin) = Database::open().await;
     make(&admin, "public", "good").await;
