@@ -230,6 +230,8 @@ pub struct Altered {
     pub partitions: bool,
     /// A trigger was made or renamed, or fires at other times.
     pub triggers: bool,
+    /// Columns whose values may be others than they were.
+    pub columns: Vec<String>,
 }
 
 /// In an event trigger on ddl_command_end: the tables that the command was about.
@@ -249,6 +251,7 @@ pub fn altered_tables() -> Vec<Altered> {
                 relation: row.need_named("relation"),
                 partitions: command.changes_partitions(),
                 triggers: command.changes_triggers(),
+                columns: command.rewritten_columns(),
             }
         };
         rows.iter().map(read).collect()
@@ -449,17 +452,19 @@ pub fn estimate(c: &Collection, which: Counted) -> Option<i64> {
     spi::connect(|s| s.query(Snapshot::Active, SQL, &[arg(table)]).one())
 }
 
-/// Whether a collection's chunk table has no rows, although any of the first rows of its source has text. As the current role.
-pub fn is_emptied(c: &Collection) -> bool {
-    let text = c.content_as_text("s");
-    let statement = c.statement("is emptied", 0, || {
-        let texts: Vec<String> = text.iter().map(|text| format!("pg_catalog.left({text}, 1000)")).collect();
+/// Whether any of the first rows of a source has text and no chunk. As the current role.
+pub fn lacks_chunks(c: &Collection) -> bool {
+    let statement = c.statement("lacks chunks", 0, || {
+        let texts = c.title.iter().map(|title| title.as_text("s")).chain(c.content_as_text("s"));
+        let has_text: Vec<String> =
+            texts.map(|text| format!("rag_internal.has_text(pg_catalog.left({text}, 1000))")).collect();
         format!(
-            "SELECT NOT EXISTS (SELECT FROM {}) AND EXISTS (SELECT FROM (SELECT * FROM {} LIMIT 1000) s
-             WHERE pg_catalog.concat_ws(' ', {}) OPERATOR(pg_catalog.~) '\\S')",
-            c.vectors.table_name,
-            c.source.name,
-            texts.join(", ")
+            "SELECT EXISTS (SELECT FROM (SELECT * FROM {source} LIMIT 200) s
+             WHERE NOT EXISTS (SELECT FROM {chunks} c WHERE {join}) AND ({has_text}))",
+            source = c.source.name,
+            chunks = c.vectors.table_name,
+            join = c.key.join("s", &c.key.columns, "c", &c.vectors.key_columns),
+            has_text = has_text.join(" OR "),
         )
     });
     spi::connect(|s| s.query_kept(Snapshot::Active, &statement, &[]).one().unwrap_or(false))
