@@ -333,12 +333,12 @@ END $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.follow_columns(integer) FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.follow_columns(integer) IS 'Where columns of a collection''s source have other names now, names them so in what is registered, queued and given up';
 
-CREATE FUNCTION rag_internal.altered_tables() RETURNS TABLE (relation oid, partitions boolean, triggers boolean)
+CREATE FUNCTION rag_internal.altered_tables() RETURNS TABLE (relation oid, partitions boolean, triggers boolean, columns text[])
     LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 1
     AS 'MODULE_PATHNAME', 'altered_tables_wrapper';
 REVOKE EXECUTE ON FUNCTION rag_internal.altered_tables() FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.altered_tables() IS
-'In an event trigger on ddl_command_end: the tables that were created, altered or got a trigger, whether partitions were attached or detached, and whether triggers were enabled, disabled, made or renamed';
+'In an event trigger on ddl_command_end: the tables that were created, altered or got a trigger, whether partitions were attached or detached, whether triggers were enabled, disabled, made or renamed, and the columns whose values may be others';
 
 CREATE FUNCTION rag_internal.follow_altered() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -459,6 +459,7 @@ COMMENT ON COLUMN rag_internal.grants_due.id IS 'Number of the sign';
 COMMENT ON COLUMN rag_internal.grants_due.noted_at IS 'When it was set';
 COMMENT ON SEQUENCE rag_internal.grants_due_id_seq IS 'Numbers of signs';
 CREATE TRIGGER wake_worker AFTER INSERT ON rag_internal.grants_due FOR EACH STATEMENT EXECUTE FUNCTION rag_internal.wake_worker();
+ALTER TABLE rag_internal.grants_due ENABLE ALWAYS TRIGGER wake_worker;
 COMMENT ON TRIGGER wake_worker ON rag_internal.grants_due IS 'Wakes the worker at commit';
 
 CREATE TABLE rag_internal.grant_failure (
@@ -498,6 +499,7 @@ REVOKE EXECUTE ON FUNCTION rag_internal.follow_grants() FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.follow_grants() IS 'Event trigger: after GRANT and REVOKE on tables, has the worker make chunk tables readable by those who may read the source';
 CREATE EVENT TRIGGER rag_follow_grants ON ddl_command_end
     WHEN TAG IN ('GRANT', 'REVOKE') EXECUTE FUNCTION rag_internal.follow_grants();
+ALTER EVENT TRIGGER rag_follow_grants ENABLE ALWAYS;
 COMMENT ON EVENT TRIGGER rag_follow_grants IS 'pg_ragent: after GRANT and REVOKE, has the worker make chunk tables readable by those who may read the source';
 
 -- Types of columns. What a changed type makes of a row's content, title or key is found by a comparison; the key of the chunk
@@ -553,20 +555,25 @@ BEGIN
             UNION ALL
             SELECT g.rngmultitypid FROM pg_range g WHERE g.rngsubtype = a.type) AS m (id)),
     changed AS (
-        UPDATE rag_internal.collection c SET column_types = rag_internal.used_types(c)
+        -- Renamed columns have been followed by now: one with another number was dropped and added again. What is not there keeps
+        -- its number, by which rag.refresh finds it under another name.
+        UPDATE rag_internal.collection c SET column_types = rag_internal.used_types(c),
+               column_numbers = c.column_numbers || rag_internal.used_numbers(c)
         WHERE c.source IN (SELECT d.objid FROM command d WHERE d.classid = 'pg_class'::regclass)
-          AND c.column_types <> rag_internal.used_types(c)
+          AND (c.column_types <> rag_internal.used_types(c) OR NOT c.column_numbers @> rag_internal.used_numbers(c))
         RETURNING c.id)
     SELECT n.id FROM changed n
     UNION
     SELECT c.id FROM rag_internal.collection c
     CROSS JOIN LATERAL unnest(c.key_columns || c.content_columns || c.title_column) AS u (name)
     JOIN pg_attribute a ON a.attrelid = c.source AND a.attname = u.name AND NOT a.attisdropped
-    WHERE a.atttypid IN (SELECT w.type FROM altered w);
+    WHERE a.atttypid IN (SELECT w.type FROM altered w)
+       -- ALTER COLUMN ... TYPE ... USING makes other values also where the type stays.
+       OR EXISTS (SELECT FROM rag_internal.altered_tables() t WHERE t.relation = c.source AND u.name = ANY (t.columns));
 END $$;
 REVOKE EXECUTE ON FUNCTION rag_internal.altered_collections() FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.altered_collections() IS
-'In an event trigger on ddl_command_end: the collections whose columns have other types now, or are of a type that was altered; notes the new types';
+'In an event trigger on ddl_command_end: the collections whose columns have other types or values now, were added again, or are of a type that was altered; notes the new types and numbers';
 
 CREATE FUNCTION rag_internal.sync_types() RETURNS void
     LANGUAGE c VOLATILE PARALLEL UNSAFE

@@ -200,6 +200,17 @@ REVOKE EXECUTE ON FUNCTION rag_internal.used_types(rag_internal.collection) FROM
 COMMENT ON FUNCTION rag_internal.used_types(rag_internal.collection) IS
 'Types of the columns that a collection reads, as SQL by column name; with a collation that is not the type''s own';
 
+CREATE FUNCTION rag_internal.used_numbers(registered rag_internal.collection) RETURNS jsonb
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN coalesce((
+        SELECT jsonb_object_agg(u.name, u.number)
+        FROM rag_internal.columns_by_name(registered.source, rag_internal.used_columns(registered)) AS u WHERE u.number > 0), '{}');
+END $$;
+REVOKE EXECUTE ON FUNCTION rag_internal.used_numbers(rag_internal.collection) FROM PUBLIC;
+COMMENT ON FUNCTION rag_internal.used_numbers(rag_internal.collection) IS
+'Numbers of the columns that a collection reads, by column name';
+
 CREATE FUNCTION rag_internal.primary_key(relation oid)
     RETURNS TABLE (place bigint, name text, type oid, modifier integer, equality text)
     LANGUAGE sql STABLE PARALLEL SAFE ROWS 2 AS $$
@@ -404,9 +415,7 @@ BEGIN
             USING ERRCODE = 'insufficient_privilege', HINT = 'Drop this trigger.';
     END IF;
     -- Also after a restore, where the numbers of the dumped database no longer hold.
-    NEW.column_numbers := coalesce((
-        SELECT jsonb_object_agg(u.name, u.number)
-        FROM rag_internal.columns_by_name(NEW.source, rag_internal.used_columns(NEW)) AS u WHERE u.number > 0), '{}');
+    NEW.column_numbers := rag_internal.used_numbers(NEW);
     NEW.column_types := rag_internal.used_types(NEW);
     RETURN NEW;
 END $$;

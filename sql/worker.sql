@@ -17,11 +17,11 @@ REVOKE EXECUTE ON FUNCTION start_worker() FROM PUBLIC;
 COMMENT ON FUNCTION start_worker() IS
 'Starts the workers of this database that are missing. False: they run already, none may run here (standby, rag.worker off), or max_worker_processes has no free slot, of which a warning tells';
 
-CREATE FUNCTION rag_internal.row_counts(collection integer) RETURNS TABLE (rows bigint, chunks bigint, is_emptied boolean)
+CREATE FUNCTION rag_internal.row_counts(collection integer) RETURNS TABLE (rows bigint, chunks bigint, lacks_chunks boolean)
     LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'row_counts_wrapper';
 COMMENT ON FUNCTION rag_internal.row_counts(integer) IS
-'Rows of a collection''s source and its chunks, as far as the current role may read them: counted when the table is small, estimated when it is large; NULL when it is large and policies decide which rows the role sees, and where counting would run code of an owner whom the role does not trust. There members of pg_monitor get estimates. is_emptied: there are rows with text and no chunks at all';
+'Rows of a collection''s source and its chunks, as far as the current role may read them: counted when the table is small, estimated when it is large; NULL when it is large and policies decide which rows the role sees, and where counting would run code of an owner whom the role does not trust. There members of pg_monitor get estimates. lacks_chunks: rows with text have no chunks, as far as the first rows tell';
 
 CREATE VIEW status WITH (security_barrier) AS
     SELECT c.name AS collection, c.source, s.state,
@@ -59,7 +59,7 @@ CREATE VIEW status WITH (security_barrier) AS
                WHEN s.state = 'blocked'
                    THEN 'The worker cannot go on with it and tries again at next_attempt. Its owner sees the reason in last_error; SELECT rag.retry_failures() has it tried at once.'
                WHEN s.state = 'empty'
-                   THEN pg_catalog.format('Its chunk table has lost its rows: SELECT rag.refresh(%L) has them embedded again.', c.name)
+                   THEN pg_catalog.format('Its chunk table has lost rows: SELECT rag.refresh(%L) has them embedded again.', c.name)
                WHEN s.state = 'failures'
                    THEN 'See rag.failures; SELECT rag.retry_failures() queues these rows again.'
                WHEN s.state = 'grants'
@@ -108,7 +108,7 @@ CREATE VIEW status WITH (security_barrier) AS
                WHEN ws.server IS NOT NULL THEN 'provider'
                WHEN c.last_error IS NOT NULL THEN 'blocked'
                WHEN o.sees_all AND q.pending > 0 AND NOT w.is_running AND NOT pg_catalog.pg_is_in_recovery() THEN 'no worker'
-               WHEN n.is_emptied AND q.pending = 0 THEN 'empty'
+               WHEN n.lacks_chunks AND q.pending = 0 AND (n.chunks = 0 OR f.failed = 0) THEN 'empty'
                WHEN o.sees_all AND f.failed > 0 THEN 'failures'
                WHEN a.collection IS NOT NULL THEN 'grants'
                ELSE 'ok' END,
@@ -129,7 +129,7 @@ GRANT SELECT ON status TO PUBLIC;
 COMMENT ON VIEW status IS 'How current each collection is, and whether the worker runs; of collections whose source the current role may read, and for members of pg_monitor of all, without texts';
 COMMENT ON COLUMN status.collection IS 'Name of the collection';
 COMMENT ON COLUMN status.source IS 'Its source table';
-COMMENT ON COLUMN status.state IS 'ok, or what is wrong: unusable (its tables are not as it needs them), capture off (changes are not noted), paused (code of its owner held the worker), provider (its model''s server fails), blocked (the worker cannot go on with it), no worker (rows wait and none runs), empty (the chunk table has lost its rows), failures (rows were given up), grants (the chunk table does not have those of the source). Everything but ok is worth an alert';
+COMMENT ON COLUMN status.state IS 'ok, or what is wrong: unusable (its tables are not as it needs them), capture off (changes are not noted), paused (code of its owner held the worker), provider (its model''s server fails), blocked (the worker cannot go on with it), no worker (rows wait and none runs), empty (the chunk table has lost rows), failures (rows were given up), grants (the chunk table does not have those of the source). Everything but ok is worth an alert';
 COMMENT ON COLUMN status.rows IS 'Rows of the source that the role sees: counted, or estimated where the table is large; NULL where it is large and policies decide which rows the role sees, and where counting would run code of an owner whom the role does not trust. There members of pg_monitor get estimates';
 COMMENT ON COLUMN status.chunks IS 'Chunks of these rows that are embedded; counted, estimated or NULL as rows are';
 COMMENT ON COLUMN status.pending IS 'Changed rows that are queued and not processed yet; a comparison of everything counts as one. For roles that see all rows of the source and for members of pg_monitor, as are failed and lag; NULL where policies decide which rows the role sees';

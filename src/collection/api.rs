@@ -76,11 +76,14 @@ fn drop_leftovers() -> Result<(), ErrorReport> {
 #[pg_extern(sql = false)]
 #[allow(clippy::type_complexity)]
 fn altered_tables() -> Result<
-    TableIterator<'static, (name!(relation, pg_sys::Oid), name!(partitions, bool), name!(triggers, bool))>,
+    TableIterator<
+        'static,
+        (name!(relation, pg_sys::Oid), name!(partitions, bool), name!(triggers, bool), name!(columns, Vec<String>)),
+    >,
     ErrorReport,
 > {
     let altered = statements::altered_tables();
-    Ok(TableIterator::new(altered.into_iter().map(|t| (t.relation, t.partitions, t.triggers))))
+    Ok(TableIterator::new(altered.into_iter().map(|t| (t.relation, t.partitions, t.triggers, t.columns))))
 }
 
 #[pg_extern(sql = false)]
@@ -88,9 +91,9 @@ fn altered_tables() -> Result<
 fn row_counts(
     collection: i32,
 ) -> Result<
-    TableIterator<'static, (name!(rows, Option<i64>), name!(chunks, Option<i64>), name!(is_emptied, Option<bool>))>,
+    TableIterator<'static, (name!(rows, Option<i64>), name!(chunks, Option<i64>), name!(lacks_chunks, Option<bool>))>,
     ErrorReport,
 > {
     let counts = registry::by_id(collection).map(|c| row_counts::row_counts(&c)).unwrap_or_default();
-    Ok(TableIterator::once((counts.rows, counts.chunks, counts.is_emptied)))
+    Ok(TableIterator::once((counts.rows, counts.chunks, counts.lacks_chunks)))
 }

@@ -27,6 +27,7 @@ pub fn refresh(name: &str) -> Result<()> {
     statements::follow_columns(registry::existing(name)?.id);
     let c = registry::existing(name)?;
     registry::must_own(&c)?;
+    c.check_source()?;
     c.check_partitions()?;
     // One whose key has other types than the source's may follow yet, and keeps what is embedded.
     let c = match follow::convert_key(&c) {

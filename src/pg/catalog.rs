@@ -155,6 +155,15 @@ pub fn base_type_name(oid: pg_sys::Oid, mut modifier: i32) -> String {
     type_name(base, modifier)
 }
 
+/// Whether a type is a domain over an enum, or over such a domain.
+pub fn is_domain_over_enum(oid: pg_sys::Oid) -> bool {
+    // SAFETY: syscache look-ups in a transaction; of a type that is not there, both say so.
+    unsafe {
+        let base = pg_sys::getBaseType(oid);
+        base != oid && pg_sys::get_typtype(base) == pg_sys::TYPTYPE_ENUM as std::ffi::c_char
+    }
+}
+
 /// A type's name as SQL, qualified; of a domain, the domain's.
 pub fn type_name(oid: pg_sys::Oid, modifier: i32) -> String {
     let flags = pg_sys::FORMAT_TYPE_TYPEMOD_GIVEN | pg_sys::FORMAT_TYPE_FORCE_QUALIFY;

@@ -46,6 +46,22 @@ impl DdlCommand {
         self.tag() == pg_sys::NodeTag::T_CreateTrigStmt || self.renames_trigger() || self.alters(&switched)
     }
 
+    /// The columns to which it gave new values, computed from the old ones, say.
+    pub fn rewritten_columns(&self) -> Vec<String> {
+        use pg_sys::AlterTableType as T;
+        let rewrites = |what| match what {
+            T::AT_AlterColumnType => true,
+            #[cfg(any(feature = "pg17", feature = "pg18"))]
+            T::AT_SetExpression => true,
+            _ => false,
+        };
+        // SAFETY: PostgreSQL names the column of such a command by a string that is part of the tree, or by nothing.
+        let name = |command: &pg_sys::AlterTableCmd| unsafe {
+            (!command.name.is_null()).then(|| std::ffi::CStr::from_ptr(command.name).to_string_lossy().into_owned())
+        };
+        self.alterations().into_iter().filter(|command| rewrites(command.subtype)).filter_map(name).collect()
+    }
+
     fn renames_trigger(&self) -> bool {
         if self.tag() != pg_sys::NodeTag::T_RenameStmt {
             return false;
@@ -57,15 +73,18 @@ impl DdlCommand {
 
     /// Whether it is an ALTER TABLE that does one of these.
     fn alters(&self, what: &[pg_sys::AlterTableType::Type]) -> bool {
+        self.alterations().iter().any(|command| what.contains(&command.subtype))
+    }
+
+    /// What an ALTER TABLE consists of; nothing of other commands.
+    fn alterations(&self) -> Vec<&pg_sys::AlterTableCmd> {
         if self.tag() != pg_sys::NodeTag::T_AlterTableStmt {
-            return false;
+            return Vec::new();
         }
-        // SAFETY: the tag says what the node is; its list has the commands of the statement.
+        // SAFETY: the tag says what the node is; its list has the commands of the statement, which live as long as it.
         unsafe {
             let statement = &*(*self.0).parsetree.cast::<pg_sys::AlterTableStmt>();
-            pgrx::PgList::<pg_sys::AlterTableCmd>::from_pg(statement.cmds)
-                .iter_ptr()
-                .any(|command| what.contains(&(*command).subtype))
+            pgrx::PgList::<pg_sys::AlterTableCmd>::from_pg(statement.cmds).iter_ptr().map(|command| &*command).collect()
         }
     }
 

@@ -260,6 +260,21 @@ impl Collection {
         })
     }
 
+    /// Whether the source is there: it can be gone where event triggers were off when it was dropped.
+    ///
+    /// # Errors
+    /// 55000 it is not.
+    pub fn check_source(&self) -> Result<()> {
+        if matches!(self.source.kind.as_str(), "r" | "p") {
+            return Ok(());
+        }
+        Err(Error::new(
+            PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+            format!("collection \"{}\" cannot be used: its source is not there, or is not a table", self.name),
+            format!("To remove the collection: SELECT rag.drop_collection({}).", pgrx::spi::quote_literal(&self.name)),
+        ))
+    }
+
     /// Checks that its tables and columns are as it needs them.
     ///
     /// # Errors
@@ -273,15 +288,7 @@ impl Collection {
             ))
         };
         let (source, chunks) = (&self.source, &self.vectors);
-        if !matches!(source.kind.as_str(), "r" | "p") {
-            return broken(
-                "its source is not there, or is not a table".into(),
-                &format!(
-                    "To remove the collection: SELECT rag.drop_collection({}).",
-                    pgrx::spi::quote_literal(&self.name)
-                ),
-            );
-        }
+        self.check_source()?;
         self.check_owner()?;
         if chunks.table_kind != "r" {
             return broken(

@@ -19,6 +19,8 @@ pub struct Key {
     pub is_built_in: bool,
     /// Their types as the catalog has them, domains as domains.
     pub oids: Vec<pg_sys::Oid>,
+    /// Whether it is a domain over an enum: PostgreSQL finds no operator that compares its values as they are.
+    is_enum_domain: Vec<bool>,
     /// What decides how their values are written.
     writing: Vec<Writing>,
     is_read_alike: bool,
@@ -32,8 +34,9 @@ impl Key {
         let oids: Vec<pg_sys::Oid> = types.iter().map(|(oid, _)| *oid).collect();
         let types = types.iter().map(|(oid, modifier)| catalog::base_type_name(*oid, *modifier)).collect();
         let writing = oids.iter().map(|oid| uniform::writing(*oid)).collect();
+        let is_enum_domain = oids.iter().map(|oid| catalog::is_domain_over_enum(*oid)).collect();
         let is_read_alike = oids.iter().all(|oid| uniform::is_read_alike(*oid));
-        Self { columns, types, equality, is_built_in, oids, writing, is_read_alike }
+        Self { columns, types, equality, is_built_in, oids, is_enum_domain, writing, is_read_alike }
     }
 
     /// `left.id = right.id AND ...` with the operators of the primary key; each side has names of its own.
@@ -41,10 +44,23 @@ impl Key {
         left_names
             .iter()
             .zip(right_names)
-            .zip(&self.equality)
-            .map(|((l, r), operator)| format!("{left}.{} {operator} {right}.{}", quote(l), quote(r)))
+            .take(self.equality.len())
+            .enumerate()
+            .map(|(place, (l, r))| {
+                self.equal(place, &format!("{left}.{}", quote(l)), &format!("{right}.{}", quote(r)))
+            })
             .collect::<Vec<_>>()
             .join(" AND ")
+    }
+
+    /// Whether two values of the column at a place of the key are the same.
+    pub fn equal(&self, place: usize, left: &str, right: &str) -> String {
+        let operator = &self.equality[place];
+        if self.is_enum_domain[place] {
+            let base = &self.types[place];
+            return format!("{left}::{base} {operator} {right}::{base}");
+        }
+        format!("{left} {operator} {right}")
     }
 
     /// `jsonb_build_object('id', alias.id, ...)`: the key as people see it, from columns called `names` there.

@@ -29,9 +29,11 @@ use std::rc::Rc;
 /// The collection of that name, if the current role may read it.
 ///
 /// # Errors
-/// 42704 there is none, 42501 the role may not read its source.
+/// 42704 there is none, 55000 its source is gone, 42501 the role may not read it.
 pub fn readable(name: &str) -> Result<Rc<Collection>> {
     let found = existing(name)?;
+    // Nobody can be granted what is not there: that is said first.
+    found.check_source()?;
     if !found.source.is_readable() {
         return Err(Error::denied(
             format!("permission denied for collection \"{name}\""),

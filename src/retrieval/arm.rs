@@ -1,7 +1,6 @@
 //! How candidates are found.
 
 use crate::pg::jsonb::Jsonb;
-use pgrx::pg_sys::TransactionId;
 
 /// A chunk that may answer a query, not yet checked for visibility.
 #[derive(Debug, Clone)]
@@ -16,9 +15,7 @@ pub struct Candidate {
     pub content: String,
     /// How well it answers; more is better.
     pub score: f64,
-    /// xmin of the row version it was made of.
-    pub source_xmin: TransactionId,
-    /// Hash of that version's content.
+    /// Hash of the title and content it was made of.
     pub source_hash: i64,
 }
 

@@ -81,7 +81,7 @@ fn nearest_visible_sql(c: &Collection, nearest: &str) -> String {
         metadata = metadata(c),
         source = c.source.name,
         join = c.key.join("s", &c.key.columns, "u", &key_names(c)),
-        is_shown = is_shown(c, "s.xmin OPERATOR(pg_catalog.=) u.source_xmin OR ", "u.source_hash"),
+        is_shown = is_shown(c, "u.source_hash"),
     )
 }
 
@@ -99,7 +99,7 @@ fn chunk_columns(c: &Collection, alias: &str) -> String {
     let keys = c.vectors.key_columns.iter().zip(key_names(c));
     let keys: Vec<String> = keys.map(|(name, key)| format!("{alias}.{} AS {key}", quote(name))).collect();
     format!(
-        "{}, {alias}.chunk, {alias}.chunk_id, {alias}.content, {alias}.source_xmin, {alias}.source_hash, {alias}.is_copy",
+        "{}, {alias}.chunk, {alias}.chunk_id, {alias}.content, {alias}.source_hash, {alias}.is_copy",
         keys.join(", ")
     )
 }
@@ -118,7 +118,7 @@ fn nearest_sql(c: &Collection, limit: usize, way: Way) -> String {
          FROM (SELECT {columns}, c.content_hash, {distance} AS distance
                FROM {table} c WHERE NOT c.is_copy ORDER BY {distance} LIMIT {limit}) AS o
          CROSS JOIN LATERAL (
-               SELECT {keys}, o.chunk, o.chunk_id, o.content, o.source_xmin, o.source_hash, o.is_copy
+               SELECT {keys}, o.chunk, o.chunk_id, o.content, o.source_hash, o.is_copy
                UNION ALL
                (SELECT {columns} FROM {table} c
                 WHERE c.content_hash OPERATOR(pg_catalog.=) o.content_hash AND c.is_copy
@@ -199,7 +199,7 @@ impl<'c> NearestExactly<'c> {
 /// Candidates made of the rows of `nearest`, in their order.
 fn candidates_sql(c: &Collection, nearest: &str) -> String {
     format!(
-        "SELECT u.chunk_id, pg_catalog.jsonb_build_object({key}), u.chunk, {content}, u.distance, u.source_xmin, u.source_hash
+        "SELECT u.chunk_id, pg_catalog.jsonb_build_object({key}), u.chunk, {content}, u.distance, u.source_hash
          FROM ({nearest}) AS u",
         key = candidate_key(c),
         content = chunk_text("u"),
@@ -214,8 +214,7 @@ fn candidates(rows: &Rows<'_>) -> Vec<Candidate> {
             chunk: row.need(3),
             content: row.need(4),
             score: score(row.get(5)),
-            source_xmin: row.need(6),
-            source_hash: row.need(7),
+            source_hash: row.need(6),
         })
         .collect()
 }
@@ -234,15 +233,14 @@ fn score(distance: Option<f64>) -> f64 {
 pub fn visible(c: &Collection, candidates: Vec<Candidate>) -> Vec<Found> {
     let is_guarded = role::is_under_row_security(c.source.table);
     let name = if is_guarded { "visible under policies" } else { "visible" };
-    let statement = c.statement(name, 0, || visible_sql(c, is_guarded));
+    let statement = c.statement(name, 0, || visible_sql(c));
     let _acting = if is_guarded { ActingAs::guarded_self() } else { ActingAs::restricted(c.source.owner) };
     let _settings = c.key.settings();
     let keys: Vec<_> = candidates.iter().map(|c| c.key.clone()).collect();
-    let versions: Vec<_> = candidates.iter().map(|c| c.source_xmin).collect();
     let hashes: Vec<_> = candidates.iter().map(|c| c.source_hash).collect();
     let mut candidates: Vec<Option<Candidate>> = candidates.into_iter().map(Some).collect();
     spi::connect(|s| {
-        let rows = s.query_kept(Snapshot::Active, &statement, &[arg(keys), arg(versions), arg(hashes)]);
+        let rows = s.query_kept(Snapshot::Active, &statement, &[arg(keys), arg(hashes)]);
         let found = rows.iter().filter_map(|row| {
             let candidate = candidates[row.need::<i64>(1) as usize - 1].take()?;
             Some(Found {
@@ -260,15 +258,11 @@ pub fn visible(c: &Collection, candidates: Vec<Candidate>) -> Vec<Found> {
     })
 }
 
-fn visible_sql(c: &Collection, is_guarded: bool) -> String {
-    // The row version is quicker to compare, but a role may have been granted some columns only, which system columns
-    // never are.
-    let same_version = if is_guarded { "" } else { "s.xmin OPERATOR(pg_catalog.=) u.source_xmin OR " };
+fn visible_sql(c: &Collection) -> String {
     format!(
         "SELECT u.place, {title}, {link}, {metadata}
-         FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.jsonb[]), pg_catalog.unnest($2::pg_catalog.xid[]),
-                         pg_catalog.unnest($3::pg_catalog.int8[])) WITH ORDINALITY
-              AS u (key, source_xmin, source_hash, place)
+         FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.jsonb[]), pg_catalog.unnest($2::pg_catalog.int8[])) WITH ORDINALITY
+              AS u (key, source_hash, place)
          CROSS JOIN LATERAL {record}
          JOIN {source} s ON {join}
          WHERE {is_shown}
@@ -279,7 +273,7 @@ fn visible_sql(c: &Collection, is_guarded: bool) -> String {
         record = c.key.record("u.key", "k"),
         source = c.source.name,
         join = c.key.join("s", &c.key.columns, "k", &c.key.columns),
-        is_shown = is_shown(c, same_version, "u.source_hash"),
+        is_shown = is_shown(c, "u.source_hash"),
     )
 }
 
@@ -287,9 +281,9 @@ fn visible_sql(c: &Collection, is_guarded: bool) -> String {
 /// policies decide, whether or not they do: whoever reads the chunk table named it.
 pub fn shows_row(c: &Collection, hash: i64, key: Vec<Arg<'_>>) -> bool {
     let statement = c.statement("shows row", 0, || {
-        let names = c.key.columns.iter().zip(&c.key.equality).zip(2..);
+        let names = c.key.columns.iter().take(c.key.equality.len()).enumerate();
         let same_key: Vec<String> =
-            names.map(|((name, operator), n)| format!("s.{} {operator} ${n}", quote(name))).collect();
+            names.map(|(n, name)| c.key.equal(n, &format!("s.{}", quote(name)), &format!("${}", n + 2))).collect();
         // It names what the chunk was made of, so that reading the one asks for the same rights as reading the other, also where
         // the content is not looked at.
         let used = c.key.columns.iter().chain(c.content.iter().chain(&c.title).map(|column| &column.name));
@@ -298,7 +292,7 @@ pub fn shows_row(c: &Collection, hash: i64, key: Vec<Arg<'_>>) -> bool {
             used = columns("s", &used.cloned().collect::<Vec<_>>()),
             source = c.source.name,
             same_key = same_key.join(" AND "),
-            is_shown = is_shown(c, "", "$1"),
+            is_shown = is_shown(c, "$1"),
         )
     });
     let args: Vec<Arg<'_>> = std::iter::once(arg(hash)).chain(key).collect();
@@ -342,12 +336,13 @@ pub fn shown_rows(c: &Collection) -> Option<shown::Rows> {
 const ROWS_AT_ONCE: usize = 1000;
 
 /// Whether a chunk is shown whose row `s` is there: while the row has the content that the chunk was made of, which has this
-/// hash, and which `same_version` may tell quicker; of some collections also after that, until it is embedded anew.
-fn is_shown(c: &Collection, same_version: &str, hash: &str) -> String {
+/// hash; of some collections also after that, until it is embedded anew. The row version would not tell: a column that was dropped
+/// and added again, a renamed label of an enum or another expression of a virtual column leave it as it is.
+fn is_shown(c: &Collection, hash: &str) -> String {
     if c.serve_stale {
         return "true".to_owned();
     }
-    format!("({same_version}{})", c.is_as_embedded("s", hash))
+    c.is_as_embedded("s", hash)
 }
 
 /// The first `most` entries of collection $1.

@@ -14,6 +14,7 @@ use crate::pg::ddl_command::DdlCommand;
 use crate::pg::role::{self, ActingAs, Settings};
 use crate::pg::spi::{self, Row, Snapshot, arg, quote};
 use crate::pg::worker;
+use crate::pg::xact;
 use crate::registry::{self, Collection};
 use pgrx::pg_sys;
 use ragent_core::ingest::schedule::Waiting;
@@ -88,7 +89,14 @@ pub fn queue_comparison(c: &Collection) {
 fn create_chunk_table(new: &NewCollection<'_>, former: Option<&Former>) -> Option<i64> {
     let owner = new.chunks.source.owner;
     run_as_owner(owner, &new.chunks.ddl());
-    let taken = former.map(|former| leftover::copy(former, new));
+    // Keys may mean nothing in their new type: then all is embedded anew.
+    let taken = former.and_then(|former| match xact::attempt(|| leftover::copy(former, new)) {
+        Ok(taken) => Some(taken),
+        Err(e) => {
+            pgrx::notice!("no chunks are taken over from the former {}: {e}", new.chunks.qualified_name());
+            None
+        }
+    });
     // After the rows: one by one they would take ten times as long.
     run_as_owner(owner, &format!("{}; {}", new.chunks.index(), new.chunks.index_of_texts()));
     if let Some(former) = former {
@@ -230,6 +238,8 @@ pub struct Altered {
     pub partitions: bool,
     /// A trigger was made or renamed, or fires at other times.
     pub triggers: bool,
+    /// Columns whose values may be others than they were.
+    pub columns: Vec<String>,
 }
 
 /// In an event trigger on ddl_command_end: the tables that the command was about.
@@ -249,6 +259,7 @@ pub fn altered_tables() -> Vec<Altered> {
                 relation: row.need_named("relation"),
                 partitions: command.changes_partitions(),
                 triggers: command.changes_triggers(),
+                columns: command.rewritten_columns(),
             }
         };
         rows.iter().map(read).collect()
@@ -449,19 +460,19 @@ pub fn estimate(c: &Collection, which: Counted) -> Option<i64> {
     spi::connect(|s| s.query(Snapshot::Active, SQL, &[arg(table)]).one())
 }
 
-/// Whether a collection's chunk table has no rows, although any of the first rows of its source has text. As the current role.
-pub fn is_emptied(c: &Collection) -> bool {
-    let statement = c.statement("is emptied", 0, || {
-        // A row without content is embedded by its title.
-        let texts = c.content_as_text("s").into_iter().chain(c.title.as_ref().map(|title| title.as_text("s")));
+/// Whether any of the first rows of a source has text and no chunk. As the current role.
+pub fn lacks_chunks(c: &Collection) -> bool {
+    let statement = c.statement("lacks chunks", 0, || {
+        let texts = c.title.iter().map(|title| title.as_text("s")).chain(c.content_as_text("s"));
         let has_text: Vec<String> =
             texts.map(|text| format!("rag_internal.has_text(pg_catalog.left({text}, 1000))")).collect();
         format!(
-            "SELECT NOT EXISTS (SELECT FROM {}) AND EXISTS (SELECT FROM (SELECT * FROM {} LIMIT 1000) s
-             WHERE {})",
-            c.vectors.table_name,
-            c.source.name,
-            has_text.join(" OR ")
+            "SELECT EXISTS (SELECT FROM (SELECT * FROM {source} LIMIT 200) s
+             WHERE NOT EXISTS (SELECT FROM {chunks} c WHERE {join}) AND ({has_text}))",
+            source = c.source.name,
+            chunks = c.vectors.table_name,
+            join = c.key.join("s", &c.key.columns, "c", &c.vectors.key_columns),
+            has_text = has_text.join(" OR "),
         )
     });
     spi::connect(|s| s.query_kept(Snapshot::Active, &statement, &[]).one().unwrap_or(false))

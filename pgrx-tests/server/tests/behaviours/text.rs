@@ -318,11 +318,14 @@ async fn what_becomes_of_a_type_is_noticed() {
             "CREATE TYPE mood AS ENUM ('good', 'bad'); CREATE DOMAIN feeling AS mood; CREATE TYPE entry AS (what text, how feeling[]);
              CREATE TABLE diary (id int PRIMARY KEY, entry entry);
              INSERT INTO diary VALUES (1, ROW('rain', '{bad}')), (2, ROW('sun', '{good}'));
-             CREATE TABLE other (id mood PRIMARY KEY, body text); INSERT INTO other VALUES ('good', 'a day')",
+             CREATE TABLE other (id mood PRIMARY KEY, body text); INSERT INTO other VALUES ('good', 'a day');
+             CREATE TABLE felt (id feeling PRIMARY KEY, body text); INSERT INTO felt VALUES ('bad', 'a night'), ('good', 'a week')",
         )
         .await;
     collect(&admin, "diary", "'{entry}'").await;
     collect(&admin, "other", "'{body}'").await;
+    // PostgreSQL itself has no operator that compares values of such a key.
+    collect(&admin, "felt", "'{body}'").await;
     let text = "SELECT string_agg(content, ' ' ORDER BY id) FROM diary_chunks";
     assert_eq!(admin.value(text).await, "(rain,{bad}) (sun,{good})");
     for (ddl, now, embedded) in [
@@ -338,6 +341,12 @@ async fn what_becomes_of_a_type_is_noticed() {
         assert_eq!(embedded_texts(&db), embedded, "{ddl}");
     }
     assert_eq!(admin.value("SELECT key->>'id' FROM rag.search('day', 'other')").await, "good");
+    assert_eq!(admin.value("SELECT key->>'id' FROM rag.search('a night', 'felt', 1)").await, "awful");
+    assert_eq!(admin.number("SELECT count(*) FROM felt_chunks").await, 2);
+    admin.run("UPDATE felt SET body = 'an evening' WHERE body = 'a night'; DELETE FROM felt WHERE body = 'a week'").await;
+    current(&admin).await;
+    assert_eq!(admin.value("SELECT string_agg(id || content, ' ') FROM felt_chunks").await, "awfulan evening");
+    assert_eq!(admin.number("SELECT count(*) FROM rag.verify('felt')").await, 0);
 }
 
 #[tokio::test]
