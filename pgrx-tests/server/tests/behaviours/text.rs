@@ -1,6 +1,6 @@
 //! Keys, titles and contents are the same text whoever writes and reads them, and follow their columns' types.
 
-use ragent_server_tests::database::{Database, current, quote};
+use ragent_server_tests::database::{Database, current, granted, quote};
 use ragent_server_tests::session::Session;
 
 /// Settings of a session that decide how PostgreSQL writes values.
@@ -40,6 +40,7 @@ async fn guard(session: &Session, table: &str, reader: &str) {
             quote(reader)
         ))
         .await;
+    granted(session).await;
 }
 
 #[tokio::test]
@@ -78,6 +79,7 @@ async fn what_is_found_does_not_depend_on_the_settings_of_writer_or_reader() {
         }
     };
     admin.run(&format!("GRANT SELECT ON log TO {}", quote(&reader))).await;
+    granted(&admin).await;
     check("the same version", &sessions, true).await;
     admin.run("UPDATE public.log SET hits = 1").await;
     check("after an unrelated update", &sessions, true).await;
@@ -297,6 +299,7 @@ async fn a_dropped_column_is_not_refused_and_the_collection_says_so() {
     let reader = db.create_role("reader").await;
     articles(&admin, "int").await;
     admin.run(&format!("GRANT SELECT ON articles TO {}", quote(&reader))).await;
+    granted(&admin).await;
     let guest = db.connect_as(&reader).await;
     for column in ["extra", "link", "title", "body"] {
         admin.run(&format!("BEGIN; ALTER TABLE articles DROP COLUMN {column}")).await;
@@ -368,6 +371,7 @@ async fn a_chunk_table_shows_many_chunks_as_it_shows_few_and_tells_nobody_more()
             quote(&stranger)
         ))
         .await;
+    granted(&admin).await;
     let (guest, other) = (db.connect_as(&reader).await, db.connect_as(&stranger).await);
     assert_eq!(guest.number("SELECT count(*) FROM docs_chunks WHERE id < 20").await, 10);
     assert_eq!(guest.number("SELECT count(*) FROM docs_chunks").await, 150);
