@@ -369,7 +369,7 @@ async fn a_key_that_cannot_be_read_parks_its_row_and_no_other() {
         failures,
         [
             "moods {\"mood\": \"glad\"} the key cannot be read: invalid input value for enum public.mood: \"glad\" 22P02",
-            "notes {\"tbl\": \"orders\"} the key cannot be read: relation \"orders\" does not exist 42P01"
+            "notes {\"tbl\": \"public.orders\"} the key cannot be read: relation \"public.orders\" does not exist 42P01"
         ]
     );
     assert_eq!(session.column("SELECT DISTINCT hint LIKE '%compared once%' FROM rag.failures").await, ["t"]);
