@@ -203,7 +203,7 @@ async fn a_chunk_table_that_lost_its_rows_alerts_until_it_is_refreshed() {
     admin
         .run(
             "CREATE TABLE titled (id int PRIMARY KEY, title text, body text); INSERT INTO titled VALUES (1, 'Opening hours', NULL);
-             SELECT rag.create_collection('titled', 'titled', '{body}', title_column => 'title', embedding_model => 'fake/embed-8')",
+             SELECT rag.create_collection('titled', 'titled', '{body}', title => 'title', embedding_model => 'fake/embed-8')",
         )
         .await;
     current(&admin).await;
