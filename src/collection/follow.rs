@@ -9,7 +9,7 @@ use crate::pg::xact;
 use crate::registry::{self, Collection};
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::{PgLogLevel, PgSqlErrorCode};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// For how long a lock is asked for, in somebody else's DROP.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -36,6 +36,28 @@ pub fn grants(collection: i32) -> Result<()> {
 /// For how long a change of a key's type waits for those who read the chunk table, in milliseconds. They may be waiting for the
 /// source, which is locked by then: longer would be a deadlock.
 const CONVERSION_PATIENCE_MS: u64 = 900;
+/// For how long one command waits in vain, of however many collections it is about, in milliseconds: a type may be used in as many
+/// tables of somebody else as they like.
+const WHOLE_PATIENCE_MS: u64 = 3 * CONVERSION_PATIENCE_MS;
+
+/// What is left of a command's patience.
+struct Patience(u64);
+
+impl Patience {
+    /// Runs `f` under what is left, if it waits for a lock; who waited in vain has less.
+    fn attempt(&mut self, f: impl FnOnce()) -> Result<()> {
+        let (began, most) = (Instant::now(), self.0.clamp(1, CONVERSION_PATIENCE_MS));
+        let attempted = xact::attempt(|| {
+            let _patience = Settings::with_lock_timeout(most);
+            f();
+        });
+        attempted.inspect_err(|e| {
+            if e.code == PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE {
+                self.0 = self.0.saturating_sub(began.elapsed().as_millis() as u64);
+            }
+        })
+    }
+}
 
 /// After columns or types were altered: chunk tables follow, and comparisons find what that made of the rows. What goes wrong is
 /// a warning: it is somebody else's statement. The collection then says what to do.
@@ -44,14 +66,15 @@ pub fn types() {
         Ok(altered) => altered,
         Err(e) => return pgrx::warning!("pg_ragent did not look which collections use what was altered: {e}"),
     };
+    let mut patience = Patience(WHOLE_PATIENCE_MS);
     for id in altered {
         let attempted = xact::attempt(|| {
             if let Some(c) = registry::by_id(id) {
                 statements::queue_comparison(&c);
             }
         })
-        .map(|()| hold_comparison(id))
-        .and_then(|()| registry::by_id(id).map_or(Ok(()), |c| convert_key(&c)));
+        .map(|()| hold_comparison(id, &mut patience))
+        .and_then(|()| registry::by_id(id).map_or(Ok(()), |c| convert(&c, &mut patience)));
         if let Err(e) = attempted {
             let name = registry::by_id(id).map_or_else(String::new, |c| c.name.clone());
             let mut report = ErrorReport::new(
@@ -67,13 +90,9 @@ pub fn types() {
 
 /// A type that is altered leaves the source unlocked: the worker would compare before it hears of the new type. It waits for who
 /// alters the source.
-fn hold_comparison(id: i32) {
+fn hold_comparison(id: i32, patience: &mut Patience) {
     let Some(c) = registry::by_id(id) else { return };
-    let held = xact::attempt(|| {
-        let _patience = Settings::with_lock_timeout(CONVERSION_PATIENCE_MS);
-        catalog::hold_alterations(c.source.table);
-    });
-    if let Err(e) = held {
+    if let Err(e) = patience.attempt(|| catalog::hold_alterations(c.source.table)) {
         pgrx::debug1!("collection \"{}\" may be compared too early: {e}", c.name);
     }
 }
@@ -83,15 +102,16 @@ fn hold_comparison(id: i32) {
 /// # Errors
 /// Those of altering the table, which then is as it was.
 pub fn convert_key(c: &Collection) -> Result<()> {
+    convert(c, &mut Patience(CONVERSION_PATIENCE_MS))
+}
+
+fn convert(c: &Collection, patience: &mut Patience) -> Result<()> {
     // Of a key that is not there, or of a former owner's table, there is nothing to be made.
     let has_key = c.key.types.len() == c.key.columns.len();
     if !has_key || c.vectors.is_adopted || c.vectors.table_kind != "r" || c.check_owner().is_err() {
         return Ok(());
     }
-    xact::attempt(|| {
-        let _patience = Settings::with_lock_timeout(CONVERSION_PATIENCE_MS);
-        statements::convert_key(c);
-    })
+    patience.attempt(|| statements::convert_key(c))
 }
 
 fn in_use(message: String) -> Error {

@@ -409,7 +409,7 @@ async fn where_old_texts_are_shown_those_of_another_table_are_not_taken_over() {
     let (db, admin) = Database::open().await;
     let create = |table: &str| {
         format!(
-            "SELECT rag.create_collection('notes', '{table}', '{{body}}', embedding_model => 'fake/embed-64', serve_stale => true)"
+            "SELECT rag.create_collection('notes', '{table}', '{{body}}', embedding_model => 'fake/embed-64', dimensions => 64, serve_stale => true)"
         )
     };
     admin

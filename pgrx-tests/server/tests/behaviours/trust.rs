@@ -275,6 +275,18 @@ async fn an_open_transaction_of_one_owner_holds_up_nobody_elses_commands_and_gra
         assert_eq!(admin.value("SELECT state FROM rag.status WHERE collection = 'good'").await, "ok", "{in_hand}");
         session.run("ROLLBACK").await;
     }
+    // A type is waited for some seconds, in however many tables it is used.
+    admin.run("CREATE TYPE public.shared AS ENUM ('one')").await;
+    for n in 0..8 {
+        session.run(&format!("CREATE TABLE t{n} (id int PRIMARY KEY, body public.shared)")).await;
+        session
+            .run(&format!(
+                "SELECT rag.create_collection('t{n}', 't{n}', '{{body}}', embedding_model => 'fake/embed-64')"
+            ))
+            .await;
+    }
+    session.run("BEGIN; LOCK TABLE t0, t1, t2, t3, t4, t5, t6, t7").await;
+    admin.run("ALTER TYPE public.shared ADD VALUE 'two'").await;
 }
 
 #[tokio::test]
