@@ -3,6 +3,8 @@
 use ragent_server_tests::database::{Database, current, quote};
 use ragent_server_tests::session::Session;
 
+use crate::dumps::followed;
+
 /// Settings of a session that decide how PostgreSQL writes values.
 const ODD: &str = "SET TimeZone = 'Asia/Tokyo'; SET DateStyle = 'German'; SET IntervalStyle = 'sql_standard';
     SET extra_float_digits = -5; SET bytea_output = 'escape'; SET quote_all_identifiers = on; SET search_path = elsewhere, pg_catalog";
@@ -40,6 +42,7 @@ async fn guard(session: &Session, table: &str, reader: &str) {
             quote(reader)
         ))
         .await;
+    followed(session).await;
 }
 
 #[tokio::test]
@@ -368,6 +371,7 @@ async fn a_chunk_table_shows_many_chunks_as_it_shows_few_and_tells_nobody_more()
             quote(&stranger)
         ))
         .await;
+    followed(&admin).await;
     let (guest, other) = (db.connect_as(&reader).await, db.connect_as(&stranger).await);
     assert_eq!(guest.number("SELECT count(*) FROM docs_chunks WHERE id < 20").await, 10);
     assert_eq!(guest.number("SELECT count(*) FROM docs_chunks").await, 150);
