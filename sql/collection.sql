@@ -604,6 +604,6 @@ REVOKE EXECUTE ON FUNCTION rag_internal.follow_types() FROM PUBLIC;
 COMMENT ON FUNCTION rag_internal.follow_types() IS 'Event trigger: when a column that a collection uses, or its type, is altered, the chunk table follows and what changed is embedded again';
 CREATE EVENT TRIGGER rag_follow_types ON ddl_command_end
     WHEN TAG IN ('ALTER TABLE', 'ALTER TYPE', 'ALTER DOMAIN') EXECUTE FUNCTION rag_internal.follow_types();
--- What is done under session_replication_role = replica is done to the table, too.
+-- As above: what is done under session_replication_role = replica is done to the table, too.
 ALTER EVENT TRIGGER rag_follow_types ENABLE ALWAYS;
 COMMENT ON EVENT TRIGGER rag_follow_types IS 'pg_ragent: when a column that a collection uses, or its type, is altered, the chunk table follows';

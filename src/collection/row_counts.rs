@@ -12,7 +12,7 @@ pub struct Counts {
     pub rows: Option<i64>,
     /// Chunks.
     pub chunks: Option<i64>,
-    /// Whether there are rows with text and no chunks at all.
+    /// Whether rows with text have no chunks, queued ones included.
     pub is_emptied: Option<bool>,
 }
 
@@ -52,8 +52,8 @@ fn counted(c: &Collection) -> Counts {
 
 fn is_emptied(c: &Collection, rows: Option<i64>, chunks: Option<i64>) -> Option<bool> {
     match (rows, chunks) {
-        // What is estimated may be older than the rows.
-        (Some(1..), Some(0) | None) => {
+        // Also where there are chunks: rows that were written since have theirs.
+        (Some(1..), _) => {
             let _acting = ActingAs::restricted(c.source.owner);
             Some(statements::is_emptied(c))
         }
