@@ -169,8 +169,7 @@ pub fn forget(id: i32) {
 
 /// Forgets what is noted under a number of collections, but for the collection.
 pub fn forget_number(id: i32) {
-    const TABLES: [&str; 7] =
-        ["generation", "queue", "failure", "pause", "waiting", "capture_gap", "grant_failure"];
+    const TABLES: [&str; 7] = ["generation", "queue", "failure", "pause", "waiting", "capture_gap", "grant_failure"];
     let _acting = ActingAs::superuser();
     spi::connect(|s| {
         for table in TABLES {
