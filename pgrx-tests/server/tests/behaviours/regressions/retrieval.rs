@@ -75,6 +75,7 @@ async fn bypassing_policies_is_no_grant() {
     backup.error("SELECT * FROM notes_chunks", "42501").await;
     backup.refusal("SELECT * FROM rag.search('one', 'notes')", "42501").await;
     admin.run(&format!("GRANT SELECT ON notes TO {}", quote(&role))).await;
+    crate::dumps::followed(&admin).await;
     assert_eq!(backup.number("SELECT count(*) FROM notes_chunks").await, 2);
     admin.run(&format!("REVOKE SELECT ON notes FROM {}", quote(&role))).await;
     backup.error("SELECT * FROM notes_chunks", "42501").await;
