@@ -17,11 +17,11 @@ REVOKE EXECUTE ON FUNCTION start_worker() FROM PUBLIC;
 COMMENT ON FUNCTION start_worker() IS
 'Starts the workers of this database that are missing. False: they run already, none may run here (standby, rag.worker off), or max_worker_processes has no free slot, of which a warning tells';
 
-CREATE FUNCTION rag_internal.row_counts(collection integer) RETURNS TABLE (rows bigint, chunks bigint, lacks_chunks boolean)
+CREATE FUNCTION rag_internal.row_counts(collection integer) RETURNS TABLE (rows bigint, chunks bigint, is_emptied boolean)
     LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'row_counts_wrapper';
 COMMENT ON FUNCTION rag_internal.row_counts(integer) IS
-'Rows of a collection''s source and its chunks, as far as the current role may read them: counted when the table is small, estimated when it is large; NULL when it is large and policies decide which rows the role sees, and where counting would run code of an owner whom the role does not trust. There members of pg_monitor get estimates. lacks_chunks: rows with text have no chunks, as far as the first rows tell';
+'Rows of a collection''s source and its chunks, as far as the current role may read them: counted when the table is small, estimated when it is large; NULL when it is large and policies decide which rows the role sees, and where counting would run code of an owner whom the role does not trust. There members of pg_monitor get estimates. is_emptied: rows with text have no chunks, as far as the first rows tell';
 
 CREATE VIEW status WITH (security_barrier) AS
     SELECT c.name AS collection, c.source, s.state,
@@ -108,7 +108,7 @@ CREATE VIEW status WITH (security_barrier) AS
                WHEN ws.server IS NOT NULL THEN 'provider'
                WHEN c.last_error IS NOT NULL THEN 'blocked'
                WHEN o.sees_all AND q.pending > 0 AND NOT w.is_running AND NOT pg_catalog.pg_is_in_recovery() THEN 'no worker'
-               WHEN n.lacks_chunks AND q.pending = 0 AND (n.chunks = 0 OR f.failed = 0) THEN 'empty'
+               WHEN n.is_emptied AND q.pending = 0 AND (n.chunks = 0 OR f.failed = 0) THEN 'empty'
                WHEN o.sees_all AND f.failed > 0 THEN 'failures'
                WHEN a.collection IS NOT NULL THEN 'grants'
                ELSE 'ok' END,

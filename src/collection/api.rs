@@ -91,9 +91,9 @@ fn altered_tables() -> Result<
 fn row_counts(
     collection: i32,
 ) -> Result<
-    TableIterator<'static, (name!(rows, Option<i64>), name!(chunks, Option<i64>), name!(lacks_chunks, Option<bool>))>,
+    TableIterator<'static, (name!(rows, Option<i64>), name!(chunks, Option<i64>), name!(is_emptied, Option<bool>))>,
     ErrorReport,
 > {
     let counts = registry::by_id(collection).map(|c| row_counts::row_counts(&c)).unwrap_or_default();
-    Ok(TableIterator::once((counts.rows, counts.chunks, counts.lacks_chunks)))
+    Ok(TableIterator::once((counts.rows, counts.chunks, counts.is_emptied)))
 }

@@ -13,7 +13,7 @@ pub struct Counts {
     /// Chunks.
     pub chunks: Option<i64>,
     /// Whether rows with text have no chunks, queued ones included.
-    pub lacks_chunks: Option<bool>,
+    pub is_emptied: Option<bool>,
 }
 
 /// Rows of a collection's source and its chunks, as far as the current role may see them. None without the right to read, and
@@ -36,9 +36,9 @@ pub fn row_counts(c: &Rc<Collection>) -> Counts {
     registry::attempt_watching(c, |c| {
         let rows = counts.rows.or_else(|| statements::estimate(c, Counted::Source));
         let chunks = counts.chunks.or_else(|| statements::estimate(c, Counted::Chunks));
-        let may_look = counts.lacks_chunks.is_none() && c.reading_runs_no_code;
-        let lacks_chunks = if may_look { lacks_chunks(c, rows) } else { counts.lacks_chunks };
-        Counts { rows, chunks, lacks_chunks }
+        let may_look = counts.is_emptied.is_none() && c.reading_runs_no_code;
+        let is_emptied = if may_look { is_emptied(c, rows, chunks) } else { counts.is_emptied };
+        Counts { rows, chunks, is_emptied }
     })
     .unwrap_or(counts)
 }
@@ -50,17 +50,18 @@ fn counted(c: &Collection) -> Counts {
         let _acting = if sees_all { ActingAs::restricted(c.source.owner) } else { ActingAs::guarded_self() };
         (count(c, Counted::Source, sees_all), count(c, Counted::Chunks, sees_all))
     };
-    let lacks_chunks = if sees_all { lacks_chunks(c, rows) } else { None };
-    Counts { rows, chunks, lacks_chunks }
+    let is_emptied = if sees_all { is_emptied(c, rows, chunks) } else { None };
+    Counts { rows, chunks, is_emptied }
 }
 
-fn lacks_chunks(c: &Collection, rows: Option<i64>) -> Option<bool> {
-    match rows {
-        Some(1..) => {
+fn is_emptied(c: &Collection, rows: Option<i64>, chunks: Option<i64>) -> Option<bool> {
+    match (rows, chunks) {
+        // Also where there are chunks: rows that were written since have theirs.
+        (Some(1..), _) => {
             let _acting = ActingAs::restricted(c.source.owner);
-            Some(statements::lacks_chunks(c))
+            Some(statements::is_emptied(c))
         }
-        Some(_) => Some(false),
-        None => None,
+        (Some(_), Some(_)) => Some(false),
+        _ => None,
     }
 }

@@ -46,9 +46,7 @@ impl Key {
             .zip(right_names)
             .take(self.equality.len())
             .enumerate()
-            .map(|(place, (l, r))| {
-                self.equal(place, &format!("{left}.{}", quote(l)), &format!("{right}.{}", quote(r)))
-            })
+            .map(|(place, (l, r))| self.equal(place, &format!("{left}.{}", quote(l)), &format!("{right}.{}", quote(r))))
             .collect::<Vec<_>>()
             .join(" AND ")
     }

@@ -70,15 +70,25 @@ pub fn set_aside(former: Former) -> Former {
 }
 
 /// Copies the chunks of a former table into the one that was made now, as the owner of both; how many. None where their vectors
-/// are of another length.
+/// are of another length, or their keys of another type.
 pub fn copy(former: &Former, new: &NewCollection<'_>) -> i64 {
     const SAME: &str = "SELECT ROW(o.atttypid, o.atttypmod)::pg_catalog.record OPERATOR(pg_catalog.*=) ROW(n.atttypid, n.atttypmod)::pg_catalog.record
         FROM pg_catalog.pg_attribute o, pg_catalog.pg_attribute n
-        WHERE o.attrelid = $1 AND n.attrelid = $2::pg_catalog.regclass AND o.attname = 'embedding' AND n.attname = 'embedding'";
+        WHERE o.attrelid = $1 AND n.attrelid = $2::pg_catalog.regclass AND o.attname = 'embedding' AND n.attname = 'embedding'
+          AND NOT EXISTS (
+              SELECT FROM ROWS FROM (pg_catalog.unnest($3::pg_catalog.text[]), pg_catalog.unnest($4::pg_catalog.text[])) AS k (old, new)
+              LEFT JOIN pg_catalog.pg_attribute f ON f.attrelid = $1 AND f.attname = k.old::pg_catalog.name
+              LEFT JOIN pg_catalog.pg_attribute t ON t.attrelid = n.attrelid AND t.attname = k.new::pg_catalog.name
+              WHERE f.atttypid IS DISTINCT FROM t.atttypid)";
     let table = new.chunks.qualified_name();
     let is_same = {
         let _acting = ActingAs::superuser();
-        let args = [arg(former.table), arg(table.clone())];
+        let args = [
+            arg(former.table),
+            arg(table.clone()),
+            arg(former.key_columns.clone()),
+            arg(new.chunks.key_columns.clone()),
+        ];
         spi::connect(|s| s.query(Snapshot::New, SAME, &args).one().unwrap_or(false))
     };
     if !is_same {

@@ -193,6 +193,7 @@ async fn what_changed_while_triggers_were_off_is_found_once_they_are_on() {
         session.run("COMMIT; RESET session_replication_role").await;
         expect_exact(&session, "pool").await;
         session.run("DELETE FROM pool WHERE id = 10").await;
+        current(&session).await;
     }
 }
 

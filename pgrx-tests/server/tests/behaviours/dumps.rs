@@ -203,7 +203,7 @@ impl Zoo {
 }
 
 /// Waits until every GRANT and REVOKE so far was followed.
-async fn followed(session: &Session) {
+pub(crate) async fn followed(session: &Session) {
     session
         .wait_until(
             "the grants to follow",

@@ -183,7 +183,8 @@ async fn a_chunk_table_that_lost_its_rows_alerts_until_it_is_refreshed() {
     current(&admin).await;
     let watcher = watcher(&db, &admin).await;
     // Rows that were written since do not hide it.
-    let some_left = "TRUNCATE notes_chunks; UPDATE notes SET body = 'Written since, ' || clock_timestamp() WHERE id = 2";
+    let some_left =
+        "TRUNCATE notes_chunks; UPDATE notes SET body = 'Written since, ' || clock_timestamp() WHERE id = 2";
     for emptied in ["TRUNCATE notes_chunks", "DELETE FROM notes_chunks; VACUUM notes_chunks", some_left] {
         for statement in emptied.split("; ") {
             admin.run(statement).await;

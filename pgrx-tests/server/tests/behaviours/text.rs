@@ -3,6 +3,8 @@
 use ragent_server_tests::database::{Database, current, granted, quote};
 use ragent_server_tests::session::Session;
 
+use crate::dumps::followed;
+
 /// Settings of a session that decide how PostgreSQL writes values.
 const ODD: &str = "SET TimeZone = 'Asia/Tokyo'; SET DateStyle = 'German'; SET IntervalStyle = 'sql_standard';
     SET extra_float_digits = -5; SET bytea_output = 'escape'; SET quote_all_identifiers = on; SET search_path = elsewhere, pg_catalog";
@@ -346,7 +348,9 @@ async fn what_becomes_of_a_type_is_noticed() {
     assert_eq!(admin.value("SELECT key->>'id' FROM rag.search('day', 'other')").await, "good");
     assert_eq!(admin.value("SELECT key->>'id' FROM rag.search('a night', 'felt', 1)").await, "awful");
     assert_eq!(admin.number("SELECT count(*) FROM felt_chunks").await, 2);
-    admin.run("UPDATE felt SET body = 'an evening' WHERE body = 'a night'; DELETE FROM felt WHERE body = 'a week'").await;
+    admin
+        .run("UPDATE felt SET body = 'an evening' WHERE body = 'a night'; DELETE FROM felt WHERE body = 'a week'")
+        .await;
     current(&admin).await;
     assert_eq!(admin.value("SELECT string_agg(id || content, ' ') FROM felt_chunks").await, "awfulan evening");
     assert_eq!(admin.number("SELECT count(*) FROM rag.verify('felt')").await, 0);
