@@ -1,8 +1,8 @@
 //! Chunk tables: reading what a row has and writing what it should have, as the source's owner.
 
 use super::copies::{self, Lost};
-use crate::pg::role::ActingAs;
-use crate::pg::spi::{self, Row, Snapshot, arg, quote};
+use crate::pg::role::{ActingAs, Settings};
+use crate::pg::spi::{self, Row, Snapshot, Spi, arg, quote};
 use crate::pg::vector::Vector;
 use crate::pg::xact;
 use crate::registry::Collection;
@@ -50,6 +50,16 @@ pub struct NewChunk {
     pub version: Version,
     /// Embedding.
     pub embedding: Vec<f32>,
+}
+
+/// Runs statements that find few rows of a large table, by its keys: by index at any cost. Without statistics, which a table
+/// that was just filled has not, PostgreSQL would read all of it each time.
+pub(super) fn by_index<R>(f: impl FnOnce(&Spi<'_>) -> R) -> R {
+    let settings = Settings::new();
+    for other in ["enable_seqscan", "enable_hashjoin", "enable_mergejoin"] {
+        settings.set(other, "off");
+    }
+    spi::connect(f)
 }
 
 /// `unnest($n::text[]) WITH ORDINALITY`, each key taken apart into typed columns as `k`.
@@ -101,7 +111,7 @@ pub fn sizes(c: &Collection, wanted: &[String]) -> Vec<i64> {
     );
     let mut found = vec![0; wanted.len()];
     let _acting = ActingAs::restricted(c.source.owner);
-    spi::connect(|s| {
+    by_index(|s| {
         for row in s.query(Snapshot::New, &sql, &[arg(wanted.to_vec())]).iter() {
             found[row.need_named::<i32>("place") as usize - 1] = row.need_named("size");
         }
@@ -128,7 +138,7 @@ pub fn source_rows(c: &Collection, wanted: &[String]) -> Vec<Option<SourceRow>> 
     );
     let mut found = vec![None; wanted.len()];
     let _acting = ActingAs::restricted(c.source.owner);
-    spi::connect(|s| {
+    by_index(|s| {
         for row in s.query(Snapshot::New, &sql, &[arg(wanted.to_vec())]).iter() {
             found[row.need_named::<i32>("place") as usize - 1] = Some(SourceRow {
                 text: RowText { content: row.need_named("content"), title: row.named("title") },
@@ -165,7 +175,7 @@ pub fn stored(c: &Collection, wanted: &[String]) -> Vec<(usize, StoredChunk)> {
         join = c.key.join("c", &c.vectors.key_columns, "k", &c.key.columns),
     );
     let _acting = ActingAs::restricted(c.source.owner);
-    spi::connect(|s| {
+    by_index(|s| {
         let args = [arg(wanted.to_vec()), arg(with_vector as i32), arg(c.generation.model.clone())];
         let rows = s.query(Snapshot::New, &sql, &args);
         let chunk = |row: Row<'_>| StoredChunk {
@@ -190,7 +200,7 @@ pub fn remove_above(c: &Collection, rows: &[String], keep: &[i32]) -> Lost {
     ));
     let _acting = ActingAs::restricted(c.source.owner);
     let mut lost = Lost::default();
-    spi::connect(|s| {
+    by_index(|s| {
         let rows = s.query(Snapshot::New, &sql, &[arg(rows.to_vec()), arg(keep.to_vec())]);
         lost.add(rows.iter().map(|row| row.need_named("hash")));
     });
@@ -353,5 +363,5 @@ pub fn confirm(c: &Collection, rows: &[(String, Version)], numbers: RangeInclusi
         hashes.push(version.hash);
     }
     let _acting = ActingAs::restricted(c.source.owner);
-    spi::connect(|s| s.run(&sql, &[arg(keys), arg(versions), arg(hashes), arg(*numbers.start()), arg(*numbers.end())]));
+    by_index(|s| s.run(&sql, &[arg(keys), arg(versions), arg(hashes), arg(*numbers.start()), arg(*numbers.end())]));
 }

@@ -4,7 +4,7 @@
 //! end of its transaction, one worker of a collection after the other ([`Lock::copies`]): whoever comes later sees what those
 //! before have done. So two workers may give a text two originals, which costs an entry in the index, but never none.
 
-use super::chunks::NewChunk;
+use super::chunks::{NewChunk, by_index};
 use crate::error::Error;
 use crate::pg::lock::Lock;
 use crate::pg::role::{ActingAs, Settings};
@@ -53,7 +53,7 @@ pub fn vectors(c: &Collection, hashes: Vec<Vec<u8>>, most: usize) -> HashMap<Vec
         table = c.vectors.table_name
     );
     let _acting = ActingAs::restricted(c.source.owner);
-    spi::connect(|s| {
+    by_index(|s| {
         let rows = s.query(Snapshot::New, &sql, &[arg(hashes), arg(i64::try_from(most).unwrap_or(i64::MAX))]);
         rows.iter().map(|row| (row.need_named("hash"), row.need_named("embedding"))).collect()
     })
@@ -73,7 +73,7 @@ pub fn replaced(c: &Collection, chunks: &[NewChunk]) -> (HashSet<i64>, Vec<Vec<u
     );
     let (keys, numbers): (Vec<_>, Vec<_>) = chunks.iter().map(|chunk| (chunk.key.clone(), chunk.number)).unzip();
     let _acting = ActingAs::restricted(c.source.owner);
-    spi::connect(|s| {
+    by_index(|s| {
         let rows = s.query(Snapshot::New, &sql, &[arg(keys), arg(numbers)]);
         rows.iter().map(|row| (row.need_named::<i64>("chunk_id"), row.need_named::<Vec<u8>>("hash"))).unzip()
     })
@@ -89,7 +89,7 @@ pub fn with_original(c: &Collection, chunks: &[NewChunk], without: &HashSet<i64>
     let hashes: HashSet<&Vec<u8>> = chunks.iter().map(|chunk| &chunk.hash).collect();
     let hashes: Vec<Vec<u8>> = hashes.into_iter().cloned().collect();
     let _acting = ActingAs::restricted(c.source.owner);
-    spi::connect(|s| {
+    by_index(|s| {
         let rows = s.query(Snapshot::New, &sql, &[arg(hashes)]);
         let others = rows.iter().filter(|row| !without.contains(&row.need_named("chunk_id")));
         others.map(|row| row.need_named("hash")).collect()
@@ -127,7 +127,7 @@ pub fn promote_lost(c: &Collection, lost: Lost) {
     );
     let promote = format!("UPDATE {table} SET is_copy = false WHERE chunk_id OPERATOR(pg_catalog.=) ANY ($1)");
     let _acting = ActingAs::restricted(c.source.owner);
-    spi::connect(|s| {
+    by_index(|s| {
         let rows = s.query(Snapshot::New, &find, &[arg(lost.0.into_iter().collect::<Vec<_>>())]);
         let found: Vec<Option<i64>> = rows.iter().map(|row| row.named("chunk_id")).collect();
         let numbers: Vec<i64> = found.iter().copied().flatten().collect();

@@ -3,8 +3,6 @@
 use ragent_server_tests::database::{Database, current, granted, quote};
 use ragent_server_tests::session::Session;
 
-use crate::dumps::followed;
-
 /// Settings of a session that decide how PostgreSQL writes values.
 const ODD: &str = "SET TimeZone = 'Asia/Tokyo'; SET DateStyle = 'German'; SET IntervalStyle = 'sql_standard';
     SET extra_float_digits = -5; SET bytea_output = 'escape'; SET quote_all_identifiers = on; SET search_path = elsewhere, pg_catalog";
