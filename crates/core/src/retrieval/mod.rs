@@ -1,7 +1,10 @@
-//! What a search asks for, how many candidates are looked at, and which results are the best.
+//! What a search asks for, how candidates are found and scored, and which results are the best.
 
 mod bounds;
 mod merge;
+pub mod phrase;
+pub mod spelling;
+pub mod terms;
 mod widening;
 
 pub use bounds::{Bounds, MAX_K, OutOfBounds};
