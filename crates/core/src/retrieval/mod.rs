@@ -1,5 +1,6 @@
 //! What a search asks for, how candidates are found and scored, and which results are the best.
 
+pub mod bm25;
 mod bounds;
 mod merge;
 pub mod phrase;
