@@ -4,6 +4,7 @@ pub mod bm25;
 mod bounds;
 mod merge;
 pub mod phrase;
+pub mod postings;
 pub mod spelling;
 pub mod terms;
 mod widening;
