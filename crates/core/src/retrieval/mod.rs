@@ -5,12 +5,14 @@ mod bounds;
 mod merge;
 pub mod phrase;
 pub mod postings;
+mod query_kind;
 pub mod spelling;
 pub mod terms;
 mod widening;
 
 pub use bounds::{Bounds, MAX_K, OutOfBounds};
 pub use merge::best;
+pub use query_kind::QueryKind;
 pub use widening::{LARGEST_BATCH, Widening};
 
 /// How candidates are found.
