@@ -2,6 +2,7 @@
 
 pub mod bm25;
 mod bounds;
+pub mod filter;
 mod merge;
 pub mod phrase;
 pub mod postings;
