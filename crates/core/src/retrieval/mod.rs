@@ -2,7 +2,9 @@
 
 pub mod bm25;
 mod bounds;
+pub mod diversity;
 pub mod filter;
+pub mod measures;
 mod merge;
 pub mod phrase;
 pub mod postings;
