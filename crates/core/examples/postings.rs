@@ -185,7 +185,7 @@ fn measure(name: &str, documents: &[Vec<String>], groups: &[(String, Vec<Vec<Wei
             best.as_secs_f64() / all.as_secs_f64()
         );
         for q in queries {
-            let found = top_k(&index, q, K, &Restriction::default(), &mut whole, &|| ()).expect("sound");
+            let found = top_k(&index, q, K, &Restriction::default(), &mut whole, &|| ()).expect("sound").hits;
             let expected = lists.exhaustive(bm25, q, &mut scores);
             let same = found.iter().zip(&expected).all(|(a, b)| (a.score - b.score).abs() < 1e-9);
             assert!(same && found.len() == expected.len(), "{q:?}");
@@ -251,7 +251,8 @@ fn own(documents: &str, queries: &str) {
     let (mut largest, mut elsewhere, mut count) = (0f64, 0, 0);
     for (json, query) in queries.iter().zip(&weighted) {
         let expected = json["expected"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let found = top_k(&index, query, expected.len(), &Restriction::default(), &mut table, &|| ()).expect("sound");
+        let found =
+            top_k(&index, query, expected.len(), &Restriction::default(), &mut table, &|| ()).expect("sound").hits;
         for (hit, expected) in found.iter().zip(expected) {
             count += 1;
             largest = largest.max((hit.score - expected[1].as_f64().unwrap_or(f64::NAN)).abs());

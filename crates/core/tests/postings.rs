@@ -69,6 +69,19 @@ impl Pages for Table {
     }
 }
 
+/// The best documents.
+fn best(
+    index: &Index<'_>,
+    terms: &[WeightedTerm],
+    k: usize,
+    restriction: &Restriction<'_>,
+    table: &mut Table,
+) -> Result<Vec<Hit>, Corrupt> {
+    let found = top_k(index, terms, k, restriction, table, &|| ())?;
+    assert!(found.hits.iter().all(|hit| hit.score <= found.most));
+    Ok(found.hits)
+}
+
 fn term(name: &str, weight: f64, is_required: bool) -> WeightedTerm {
     WeightedTerm { term: name.to_owned(), weight, is_required }
 }
@@ -167,7 +180,7 @@ proptest! {
         let index = Index { bm25, corpus: Corpus::new(all.documents, all.total_length), precision, segments: &segments };
         let admits = |d: i64| d % every == 0;
         let only: Vec<i64> = documents.iter().map(|(d, ..)| *d).filter(|d| admits(*d)).chain([i64::MAX]).collect();
-        let find = |restriction: Restriction<'_>, table: &mut Table| top_k(&index, &terms, k, &restriction, table, &|| ());
+        let find = |restriction: Restriction<'_>, table: &mut Table| best(&index, &terms, k, &restriction, table);
         let expect = |k, admits: &dyn Fn(i64) -> bool| exhaustive(&documents, bm25, precision, &terms, k, admits);
 
         prop_assert_eq!(find(Restriction::default(), &mut table), Ok(expect(k, &|_| true)));
@@ -202,7 +215,7 @@ proptest! {
         let all = size(&left);
         let index = Index { bm25: Bm25::default(), corpus: Corpus::new(all.documents, all.total_length), precision: Precision::Exact, segments: &[9] };
         let terms: Vec<WeightedTerm> = VOCABULARY.iter().map(|t| term(t, 1.0, false)).collect();
-        let found = top_k(&index, &terms, 1000, &Restriction::default(), &mut table, &|| ());
+        let found = best(&index, &terms, 1000, &Restriction::default(), &mut table);
         prop_assert_eq!(found, Ok(exhaustive(&left, Bm25::default(), Precision::Exact, &terms, 1000, |_| true)));
     }
 
@@ -240,9 +253,9 @@ proptest! {
 fn read_all(table: &mut Table, terms: &[WeightedTerm]) {
     let index =
         Index { bm25: Bm25::default(), corpus: Corpus::new(10, 100), precision: Precision::Exact, segments: &[0] };
-    let _ = top_k(&index, terms, 5, &Restriction::default(), table, &|| ());
+    let _ = best(&index, terms, 5, &Restriction::default(), table);
     let restriction = Restriction { only: Some(&[1, 5, 1000]), ..Restriction::default() };
-    let _ = top_k(&index, terms, 5, &restriction, table, &|| ());
+    let _ = best(&index, terms, 5, &restriction, table);
     for page in table.of_segment(0) {
         let _ = entries(&page);
     }
@@ -306,7 +319,7 @@ fn lists_of_many_pages_are_found_in_and_most_of_a_common_word_is_skipped() {
         (vec![term("often", 1.0, false), term("none", 1.0, false)], 1000),
         (vec![term("often", 1.0, false), term("none", 1.0, true)], 1000),
     ] {
-        let found = top_k(&index, &terms, k, &Restriction::default(), &mut table, &|| ());
+        let found = best(&index, &terms, k, &Restriction::default(), &mut table);
         let expected = exhaustive(&documents, index.bm25, index.precision, &terms, k, |_| true);
         assert_eq!(found, Ok(expected), "{terms:?}");
     }
@@ -314,10 +327,10 @@ fn lists_of_many_pages_are_found_in_and_most_of_a_common_word_is_skipped() {
     table.fetched = 0;
     let only = [3, 89_997];
     let restriction = Restriction { only: Some(&only), ..Restriction::default() };
-    let found = top_k(&index, &[term("common", 1.0, false)], 10, &restriction, &mut table, &|| ()).expect("sound");
+    let found = best(&index, &[term("common", 1.0, false)], 10, &restriction, &mut table).expect("sound");
     assert_eq!((found.len(), table.fetched), (2, 2));
     // Documents and their lengths are a list as well.
-    let listed = top_k(&index, &[term(DOCUMENTS, 1.0, false)], 40_000, &Restriction::default(), &mut table, &|| ());
+    let listed = best(&index, &[term(DOCUMENTS, 1.0, false)], 40_000, &Restriction::default(), &mut table);
     assert_eq!(listed.map(|found| found.len()), Ok(30_000));
 }
 
@@ -332,7 +345,7 @@ fn the_caller_is_asked_often_while_a_search_takes_long() {
     let found = top_k(&index, &[term("common", 1.0, false)], 20_000, &Restriction::default(), &mut table, &|| {
         calls.set(calls.get() + 1)
     });
-    assert_eq!(found.map(|f| f.len()), Ok(20_000));
+    assert_eq!(found.map(|f| f.hits.len()), Ok(20_000));
     assert!(calls.get() > 100, "{} times", calls.get());
 }
 
@@ -343,6 +356,6 @@ fn long_terms_are_cut_alike_in_texts_and_queries() {
     let all = table.write(0, &[(1, 1, BTreeMap::from([(long.clone(), 1)]))]);
     let corpus = Corpus::new(all.documents, all.total_length);
     let index = Index { bm25: Bm25::default(), corpus, precision: Precision::Exact, segments: &[0] };
-    let found = top_k(&index, &[term(&long, 1.0, false)], 1, &Restriction::default(), &mut table, &|| ());
+    let found = best(&index, &[term(&long, 1.0, false)], 1, &Restriction::default(), &mut table);
     assert_eq!(found.map(|f| f.len()), Ok(1));
 }

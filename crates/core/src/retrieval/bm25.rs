@@ -151,6 +151,11 @@ pub struct Scorer {
 }
 
 impl Scorer {
+    /// What no document's part reaches.
+    pub fn most(&self) -> f64 {
+        self.weight
+    }
+
     /// The part of a document that has the term `frequency` times and `length` terms in all. It grows with the frequency and
     /// falls with the length; 0 for frequency 0.
     pub fn score(&self, frequency: u32, length: u32) -> f64 {

@@ -116,7 +116,8 @@ mod tests {
 
     #[test]
     fn only_what_nothing_beats_is_kept() {
-        let cases: [(&[(u32, u32)], &[(u32, u32)]); 5] = [
+        type Pairs = &'static [(u32, u32)];
+        let cases: [(Pairs, Pairs); 5] = [
             (&[], &[]),
             (&[(1, 9), (1, 5), (1, 7)], &[(1, 5)]),
             (&[(1, 5), (2, 5), (2, 4)], &[(2, 4)]),

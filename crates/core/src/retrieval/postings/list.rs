@@ -30,9 +30,14 @@ pub(super) struct List<'a> {
 }
 
 impl<'a> List<'a> {
-    /// From the page that has the beginning; `None` if the term is not there.
-    pub(super) fn open(at: usize, place: Place<'a>, page: &Rc<[u8]>, scorer: Scorer) -> Result<Option<Self>, Corrupt> {
-        let Some(run) = Runs::find(page, place.term)? else { return Ok(None) };
+    /// From the page that has the beginning, and what it says about the term.
+    pub(super) fn open(
+        at: usize,
+        place: Place<'a>,
+        page: &Rc<[u8]>,
+        run: &Run,
+        scorer: Scorer,
+    ) -> Result<Self, Corrupt> {
         if !run.begins {
             return Err(Corrupt::Order);
         }
@@ -50,10 +55,10 @@ impl<'a> List<'a> {
             documents: Box::new([0; BLOCK]),
             posting: 0,
         };
-        list.read(&run, -1)?;
+        list.read(run, -1)?;
         let blocks = list.blocks.iter().map(|(_, bound)| *bound).fold(0.0, f64::max);
         list.bound = run.all.as_ref().map_or(blocks, |all| all.bound(&scorer).max(blocks));
-        Ok(Some(list))
+        Ok(list)
     }
 
     /// Reads a page's run, whose documents must be above `last`.
@@ -76,13 +81,14 @@ impl<'a> List<'a> {
         Ok(())
     }
 
-    /// The block that has the next document from `from` on, without unpacking it; `None` when there is none.
+    /// First and last document of the block that has the next one from `from` on, without unpacking it; `None` when there is
+    /// none.
     #[inline]
-    pub(super) fn block(&mut self, from: i64, pages: &mut dyn Pages) -> Result<Option<Line>, Corrupt> {
+    pub(super) fn block(&mut self, from: i64, pages: &mut dyn Pages) -> Result<Option<(i64, i64)>, Corrupt> {
         loop {
             while let Some((line, _)) = self.blocks.get(self.block) {
                 if line.last >= from {
-                    return Ok(Some(*line));
+                    return Ok(Some((line.first, line.last)));
                 }
                 self.block += 1;
                 self.posting = 0;
@@ -104,14 +110,31 @@ impl<'a> List<'a> {
 
     /// A document from `from` on below which there is none, without unpacking a block for it.
     pub(super) fn possible(&mut self, from: i64, pages: &mut dyn Pages) -> Result<Option<i64>, Corrupt> {
-        let Some(line) = self.block(from, pages)? else { return Ok(None) };
-        if self.unpacked == Some(self.block) { self.seek(from, pages) } else { Ok(Some(line.first.max(from))) }
+        let Some((first, _)) = self.block(from, pages)? else { return Ok(None) };
+        if self.unpacked == Some(self.block) { self.seek(from, pages) } else { Ok(Some(first.max(from))) }
+    }
+
+    /// The next document from `from` on, up to `highest`. A block behind that stays packed.
+    #[inline]
+    pub(super) fn next_within(
+        &mut self,
+        from: i64,
+        highest: i64,
+        pages: &mut dyn Pages,
+    ) -> Result<Option<i64>, Corrupt> {
+        match self.block(from, pages)? {
+            Some((first, _)) if first <= highest => Ok(self.seek(from, pages)?.filter(|document| *document <= highest)),
+            _ => Ok(None),
+        }
     }
 
     /// The next document from `from` on.
     #[inline]
     pub(super) fn seek(&mut self, from: i64, pages: &mut dyn Pages) -> Result<Option<i64>, Corrupt> {
-        let Some(line) = self.block(from, pages)? else { return Ok(None) };
+        if self.block(from, pages)?.is_none() {
+            return Ok(None);
+        }
+        let Some((line, _)) = self.blocks.get(self.block) else { return Ok(None) };
         if self.unpacked != Some(self.block) {
             if self.loose.is_empty() {
                 line.documents(&self.page, &mut self.documents)?;

@@ -3,7 +3,7 @@
 //! A *document* is a chunk, known by its number. A *posting* says how often a document has a term and how long the document
 //! is. A *segment* is what was written at one time, for some documents: their postings, sorted by term and then document, and
 //! cut into [`Page`]s of some kilobytes, each a row of the table. So a chunk's hundred terms cost a few rows, not a hundred,
-//! and a rare term costs some ten bytes. Segments are never changed; [`merge`] makes one of several and leaves out what was
+//! and a rare term costs some ten bytes. Segments are never changed; [`merge()`] makes one of several and leaves out what was
 //! deleted.
 //!
 //! ```text
@@ -31,7 +31,7 @@ pub use best::Hit;
 pub use merge::{PageSource, merge};
 pub use page::{Entry, PAGE_BYTES, Page, entries};
 pub use policy::{SegmentFacts, segments_to_merge};
-pub use search::{Index, Pages, Place, Restriction, WeightedTerm, top_k};
+pub use search::{Found, Index, Pages, Place, Restriction, WeightedTerm, top_k};
 pub use segment::{SegmentSize, SegmentWriter};
 
 /// The term that every document has, once: its postings are the list of a segment's documents and their lengths.

@@ -56,7 +56,8 @@ mod tests {
     #[test]
     fn eight_of_a_size_are_merged_and_worn_ones_written_again() {
         let eight_small = [[(100_000, 0)].as_slice(), &[(60, 0); 8]].concat();
-        let cases: [(&[(u64, u64)], &[i64]); 6] = [
+        type Case<'a> = (&'a [(u64, u64)], &'a [i64]);
+        let cases: [Case<'_>; 6] = [
             (&[], &[]),
             (&[(1000, 0); 7], &[]),
             (&eight_small, &[2, 3, 4, 5, 6, 7, 8, 9]),

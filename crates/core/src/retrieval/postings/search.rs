@@ -68,6 +68,16 @@ pub struct Restriction<'a> {
     pub after: Option<Hit>,
 }
 
+/// What a search found.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Found {
+    /// The best documents, best first.
+    pub hits: Vec<Hit>,
+    /// What no document's score reaches: the sum of the terms' weights times their idf, those that no document has included.
+    /// A score divided by it is 0 to 1, and means the same whatever else is found.
+    pub most: f64,
+}
+
 /// The `k` best documents, best first; of equal scores, the lower number first. `pulse` is called every few hundred
 /// postings.
 ///
@@ -80,10 +90,10 @@ pub fn top_k(
     restriction: &Restriction<'_>,
     pages: &mut dyn Pages,
     pulse: Pulse<'_>,
-) -> Result<Vec<Hit>, Corrupt> {
+) -> Result<Found, Corrupt> {
     let mut best = Best::new(k, restriction.after, restriction.excluded);
     if k == 0 || terms.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Found::default());
     }
     let places: Vec<Place<'_>> = index
         .segments
@@ -93,13 +103,14 @@ pub fn top_k(
     let first = pages.at(&places);
     pulse();
     let mut frequencies = vec![0u64; terms.len()];
+    let mut runs = Vec::with_capacity(first.len());
     for (place, page) in first.iter().enumerate() {
-        if let Some(page) = page
-            && let Some(run) = Runs::find(page, places[place].term)?
-        {
+        let run = page.as_ref().map(|page| Runs::find(page, places[place].term)).transpose()?.flatten();
+        if let Some(run) = &run {
             let df = &mut frequencies[place % terms.len()];
             *df = df.saturating_add(run.df);
         }
+        runs.push(run);
     }
     let corpus = index.precision.corpus(index.corpus);
     let scorers: Vec<Scorer> = terms
@@ -107,19 +118,23 @@ pub fn top_k(
         .zip(&frequencies)
         .map(|(t, df)| index.bm25.scorer(corpus, index.precision.count(*df), t.weight))
         .collect();
-    for (places, first) in places.chunks(terms.len()).zip(first.chunks(terms.len())) {
+    for segment in 0..index.segments.len() {
         pulse();
         let mut lists: Vec<List<'_>> = Vec::with_capacity(terms.len());
         let mut has_all_required = true;
-        for (at, (place, page)) in places.iter().zip(first).enumerate() {
-            let list = page.as_ref().map(|page| List::open(at, *place, page, scorers[at])).transpose()?.flatten();
+        for at in 0..terms.len() {
+            let place = segment * terms.len() + at;
+            let list = match (&first[place], &runs[place]) {
+                (Some(page), Some(run)) => Some(List::open(at, places[place], page, run, scorers[at])?),
+                _ => None,
+            };
             has_all_required &= list.is_some() || !terms[at].is_required;
             lists.extend(list);
         }
         if !has_all_required || lists.is_empty() {
             continue;
         }
-        let mut segment = Segment { lists, parts: vec![0.0; terms.len()], pages: &mut *pages };
+        let mut segment = Segment { lists, parts: vec![0.0; terms.len()], heads: Vec::new(), pages: &mut *pages };
         let required: Vec<usize> =
             (0..segment.lists.len()).filter(|i| terms[segment.lists[*i].at].is_required).collect();
         if restriction.only.is_some() || !required.is_empty() {
@@ -128,7 +143,7 @@ pub fn top_k(
             segment.disjunction(&mut best, pulse)?;
         }
     }
-    Ok(best.into_sorted())
+    Ok(Found { hits: best.into_sorted(), most: scorers.iter().map(Scorer::most).sum() })
 }
 
 /// Bounds are compared with scores that were summed in another order: so much is given for rounding.
@@ -139,6 +154,8 @@ struct Segment<'a, 'p> {
     lists: Vec<List<'a>>,
     /// The parts of a document's score, by term: they are always summed in this order, so that a score has one value.
     parts: Vec<f64>,
+    /// The next document of each list that leads in a window, `i64::MAX` for none, with the list.
+    heads: Vec<(i64, usize)>,
     pages: &'p mut dyn Pages,
 }
 
@@ -175,11 +192,11 @@ impl Segment<'_, '_> {
             let mut all = 0.0;
             window.clear();
             for at in 0..count {
-                let Some(line) = self.lists[at].block(lowest, self.pages)? else { continue };
-                if line.first > lowest {
-                    highest = highest.min(line.first - 1);
+                let Some((first, last)) = self.lists[at].block(lowest, self.pages)? else { continue };
+                if first > lowest {
+                    highest = highest.min(first - 1);
                 } else {
-                    highest = highest.min(line.last);
+                    highest = highest.min(last);
                     let bound = self.lists[at].block_bound();
                     window.push((bound, at));
                     all += bound;
@@ -211,26 +228,20 @@ impl Segment<'_, '_> {
             confirmed += bound;
         }
         let (confirming, leading) = window.split_at(confirming);
-        let mut from = lowest;
-        while from <= highest {
-            let mut document = i64::MAX;
-            for (_, at) in leading {
-                let list = &mut self.lists[*at];
-                // A block behind the window stays packed.
-                if list.block(from, self.pages)?.is_some_and(|line| line.first <= highest)
-                    && let Some(next) = list.seek(from, self.pages)?
-                {
-                    document = document.min(next);
-                }
-            }
-            if document > highest {
-                break;
-            }
-            from = document.saturating_add(1);
+        let mut heads = std::mem::take(&mut self.heads);
+        heads.clear();
+        for (_, at) in leading {
+            heads.push((self.lists[*at].next_within(lowest, highest, self.pages)?.unwrap_or(i64::MAX), *at));
+        }
+        while let Some(document) = heads.iter().map(|(next, _)| *next).min().filter(|next| *next < i64::MAX) {
             self.parts.fill(0.0);
             let mut reach = confirmed;
-            for (_, at) in leading {
-                reach += self.part(*at, document);
+            for (next, at) in &mut heads {
+                if *next == document {
+                    reach += self.part(*at, document);
+                    let list = &mut self.lists[*at];
+                    *next = list.next_within(document + 1, highest, self.pages)?.unwrap_or(i64::MAX);
+                }
             }
             let mut is_out = best.is_out_of_reach(reach * SLACK);
             for (bound, at) in confirming.iter().rev() {
@@ -244,10 +255,8 @@ impl Segment<'_, '_> {
             if !is_out {
                 best.offer(Hit { document, score: self.parts.iter().sum() });
             }
-            if document == i64::MAX {
-                break;
-            }
         }
+        self.heads = heads;
         Ok(())
     }
 
