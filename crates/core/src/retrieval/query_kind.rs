@@ -64,14 +64,14 @@ impl QueryKind {
 
     /// How much the vector arm's score counts in mode `adaptive`, 0 to 1; the text arm's has the rest.
     ///
-    /// An identifier means to a sentence encoder little more than its letters, so the text arm decides; a question is often put
-    /// in other words than its answer. The values of keywords and questions were measured, see `docs/search.md`.
+    /// That of questions and keywords is the default of mode `hybrid`, which was measured with questions ([`super::fuse`]). The
+    /// others lean to the text arm by judgement: an identifier means to a sentence encoder little more than its letters, and a
+    /// phrase must be there word for word.
     pub fn vector_weight(self) -> f64 {
         match self {
             Self::Identifier => 0.2,
             Self::Phrase => 0.3,
-            Self::Keywords => 0.5,
-            Self::Question => 0.6,
+            Self::Keywords | Self::Question => super::fuse::VECTOR_WEIGHT,
         }
     }
 
