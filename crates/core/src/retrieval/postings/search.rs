@@ -38,7 +38,7 @@ pub trait Pages {
 pub struct WeightedTerm {
     /// The term; each at most once in a query.
     pub term: String,
-    /// How much it counts, not negative: how often the query has it, times what the caller thinks of it.
+    /// How much it counts, less than 0 as 0: how often the query has it, times what the caller thinks of it.
     pub weight: f64,
     /// Only documents that have it are found.
     pub is_required: bool,
@@ -78,8 +78,10 @@ pub struct Found {
     pub most: f64,
 }
 
-/// The `k` best documents, best first; of equal scores, the lower number first. `pulse` is called every few hundred
-/// postings.
+/// The `k` best documents, best first; of equal scores, the lower number first. No document is in two segments.
+///
+/// Memory is a page for each term and segment, so who lets people write queries bounds the number of terms. `pulse` is called
+/// every few hundred postings.
 ///
 /// # Errors
 /// A page is damaged.
@@ -116,7 +118,7 @@ pub fn top_k(
     let scorers: Vec<Scorer> = terms
         .iter()
         .zip(&frequencies)
-        .map(|(t, df)| index.bm25.scorer(corpus, index.precision.count(*df), t.weight))
+        .map(|(t, df)| index.bm25.scorer(corpus, index.precision.count(*df), t.weight.max(0.0)))
         .collect();
     for segment in 0..index.segments.len() {
         pulse();
