@@ -10,7 +10,7 @@
 //! | [`extractive`] | the keyless model `local/extractive`: it answers with sentences it found |
 //! | [`prompt`] | every sentence a model reads from us, the format of search results, citation markers |
 //! | [`collection`] | when what happens to registered tables is followed |
-//! | [`retrieval`] | how many results a search gives, how many candidates it looks at, which are the best |
+//! | [`retrieval`] | what of a text is looked for, how candidates are scored, which are the best, how good that is |
 //! | [`ingest`] | how a row becomes chunks, which rows come next, what a failure means |
 //! | [`provider`] | how a request is written on the wire, and what a failure means |
 //! | [`model`] | the one shape in which any chat model is asked and answers |

@@ -5,6 +5,9 @@
 
 use std::ops::Range;
 
+/// Called in long work: where the caller wants it to stop, it does not return, but unwinds.
+pub type Pulse<'a> = &'a dyn Fn();
+
 /// Words that end in a full stop without ending a sentence (lower case, without the stop).
 const ABBREVIATIONS: &[&str] = &[
     "al", "approx", "art", "ca", "cf", "ch", "dept", "dr", "e.g", "ed", "eg", "eq", "esp", "est", "fig", "gen", "i.e",

@@ -15,6 +15,7 @@
 mod prose;
 mod tokens;
 
+pub use crate::text::Pulse;
 pub use tokens::approximate_tokens;
 
 /// Every chunker there is.
@@ -45,9 +46,6 @@ pub trait Cut {
     /// stretch that is looked at as one (128 kB), whatever the text looks like.
     fn next(&mut self, count: &dyn Fn(&str) -> usize) -> Option<Chunk>;
 }
-
-/// Called in long work: where the caller wants it to stop, it does not return, but unwinds.
-pub type Pulse<'a> = &'a dyn Fn();
 
 /// How large chunks are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
