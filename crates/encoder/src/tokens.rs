@@ -115,7 +115,9 @@ impl Tokens {
             .ok_or_else(|| failed("it does not frame and mark two texts as BERT's does".to_owned()))?;
         match self.max_tokens.checked_sub(pairs.start.len() + pairs.middle.len() + pairs.end.len()) {
             Some(room) if room >= 2 => Ok(Pairs { room, ..pairs }),
-            _ => Err(failed(format!("special tokens leave no room in the model's limit of {} tokens", self.max_tokens))),
+            _ => {
+                Err(failed(format!("special tokens leave no room in the model's limit of {} tokens", self.max_tokens)))
+            }
         }
     }
 
@@ -220,11 +222,7 @@ fn keep_of_pair(first: usize, second: usize, room: usize) -> (usize, usize) {
         return (first, second);
     }
     let shorter = first.min(second);
-    let (short, long) = if shorter <= room / 2 {
-        (shorter, room - shorter)
-    } else {
-        (room / 2, room - room / 2)
-    };
+    let (short, long) = if shorter <= room / 2 { (shorter, room - shorter) } else { (room / 2, room - room / 2) };
     if first > second { (long, short) } else { (short, long) }
 }
 
