@@ -13,6 +13,7 @@ mod fake_provider;
 mod hunt;
 mod ingest;
 mod interrupts;
+mod local_models;
 mod provider;
 mod registry;
 mod regress;
