@@ -166,16 +166,16 @@ SELECT pg_catalog.set_config('search_path', pg_catalog.format('@extschema@, %I, 
 FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) e.extnamespace
 WHERE e.extname OPERATOR(pg_catalog.=) 'vector'::pg_catalog.name;
 
-CREATE FUNCTION embed(input text, model text DEFAULT NULL) RETURNS vector
+CREATE FUNCTION embed(input text, model text DEFAULT NULL, input_type text DEFAULT 'query') RETURNS vector
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'embed_wrapper';
-COMMENT ON FUNCTION embed(text, text) IS
-'The vector of a text. model: ''server/model'', default rag.embedding_model. NULL gives NULL; blank text is an error';
+COMMENT ON FUNCTION embed(text, text, text) IS
+'The vector of a text. model: ''server/model'', default rag.embedding_model. input_type: ''query'' for what is looked for, ''document'' for what is to be found; some models of server local tell them apart. NULL gives NULL; blank text is an error';
 
-CREATE FUNCTION embed(inputs text[], model text DEFAULT NULL) RETURNS vector[]
+CREATE FUNCTION embed(inputs text[], model text DEFAULT NULL, input_type text DEFAULT 'query') RETURNS vector[]
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'embed_array_wrapper';
-COMMENT ON FUNCTION embed(text[], text) IS
+COMMENT ON FUNCTION embed(text[], text, text) IS
 'The vectors of several texts, in their order, asked for in as few requests as the provider allows. A NULL element gives a NULL element';
 
 SET LOCAL search_path = @extschema@, pg_temp;

@@ -18,8 +18,12 @@ fn check_options(is_mapping: bool, object: pg_sys::Oid) -> Result<(), ErrorRepor
 }
 
 #[pg_extern(sql = false)]
-fn embed(input: Option<String>, model: Option<String>) -> Result<Option<Vector>, ErrorReport> {
-    let mut vectors = embedding::of_inputs(&[input], model.as_deref())?;
+fn embed(
+    input: Option<String>,
+    model: Option<String>,
+    input_type: Option<String>,
+) -> Result<Option<Vector>, ErrorReport> {
+    let mut vectors = embedding::of_inputs(&[input], model.as_deref(), input_type.as_deref())?;
     Ok(vectors.pop().flatten().map(Vector))
 }
 
@@ -27,8 +31,9 @@ fn embed(input: Option<String>, model: Option<String>) -> Result<Option<Vector>,
 fn embed_array(
     inputs: Option<Vec<Option<String>>>,
     model: Option<String>,
+    input_type: Option<String>,
 ) -> Result<Option<Vec<Option<Vector>>>, ErrorReport> {
     let Some(inputs) = inputs else { return Ok(None) };
-    let vectors = embedding::of_inputs(&inputs, model.as_deref())?;
+    let vectors = embedding::of_inputs(&inputs, model.as_deref(), input_type.as_deref())?;
     Ok(Some(vectors.into_iter().map(|v| v.map(Vector)).collect()))
 }

@@ -1,7 +1,7 @@
 //! Embedding models.
 
 use super::{ModelName, Provider, input, local, remote, resolve};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, excerpt};
 use crate::pg::interrupt;
 use crate::pg::role;
 use crate::pg::vector::MAX_DIMENSIONS;
@@ -19,18 +19,56 @@ pub struct EmbeddingModelFacts {
     pub max_tokens: Option<usize>,
 }
 
+/// What a text is for. Many models want other words before a query than before a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InputType {
+    /// Something is looked for with it.
+    Query,
+    /// It is to be found.
+    Document,
+}
+
+impl InputType {
+    /// # Errors
+    /// 22023 for another word than `query` and `document`.
+    pub fn parse(name: &str) -> Result<Self> {
+        match name {
+            "query" => Ok(Self::Query),
+            "document" => Ok(Self::Document),
+            _ => Err(Error::bad_argument(
+                format!("input_type \"{}\" is not supported", excerpt(name)),
+                "It is query, for a text with which something is looked for, or document, for one that is to be found.",
+            )),
+        }
+    }
+}
+
 /// Counts the tokens of a text.
 pub type TokenCounter = Box<dyn Fn(&str) -> usize>;
 
-/// Embeds texts as `role`: one vector for each, in order, all of one dimension. Blank texts must have been refused before.
+/// Embeds queries as `role`: one vector for each, in order, all of one dimension. Blank texts must have been refused before.
+///
+/// # Errors
+/// Those of [`embed_as`].
+pub fn embed(model: &ModelName, texts: &[&str], dimensions: Option<usize>, role: pg_sys::Oid) -> Result<Vec<Vec<f32>>> {
+    embed_as(model, texts, InputType::Query, dimensions, role)
+}
+
+/// As [`embed`], of texts of either type.
 ///
 /// # Errors
 /// 54000 for vectors that are longer than pgvector's can be, 08P01 for a length other than `dimensions`; those of
 /// [`resolve`], [`local::embed`] and [`remote::embed`].
-pub fn embed(model: &ModelName, texts: &[&str], dimensions: Option<usize>, role: pg_sys::Oid) -> Result<Vec<Vec<f32>>> {
+fn embed_as(
+    model: &ModelName,
+    texts: &[&str],
+    input_type: InputType,
+    dimensions: Option<usize>,
+    role: pg_sys::Oid,
+) -> Result<Vec<Vec<f32>>> {
     let provider = resolve(model, role)?;
     let vectors = match provider.wire.transport() {
-        Transport::InProcess => local::embed(&model.model, texts)?,
+        Transport::InProcess => local::embed_as(&model.model, texts, input_type)?,
         Transport::Http(_) => remote::embed(&provider, &model.model, texts, dimensions)?,
     };
     let Some(got) = vectors.first().map(Vec::len) else { return Ok(vectors) };
@@ -48,11 +86,16 @@ pub fn embed(model: &ModelName, texts: &[&str], dimensions: Option<usize>, role:
 }
 
 /// Embeds what a caller of `rag.embed` gave, as the current role. `None` stays `None`; `model` is `rag.embedding_model`
-/// unless given.
+/// unless given, `input_type` is `query`.
 ///
 /// # Errors
-/// 54000 for too long a text and 22023 for a blank one, before anything is asked of the model; those of [`embed`].
-pub fn of_inputs(inputs: &[Option<String>], model: Option<&str>) -> Result<Vec<Option<Vec<f32>>>> {
+/// 54000 for too long a text and 22023 for a blank one or another `input_type`, before anything is asked of the model; those of [`embed`].
+pub fn of_inputs(
+    inputs: &[Option<String>],
+    model: Option<&str>,
+    input_type: Option<&str>,
+) -> Result<Vec<Option<Vec<f32>>>> {
+    let input_type = input_type.map_or(Ok(InputType::Query), InputType::parse)?;
     let model = match model {
         Some(model) => ModelName::parse(model)?,
         None => ModelName::parse(&crate::guc::embedding_model())?,
@@ -68,7 +111,7 @@ pub fn of_inputs(inputs: &[Option<String>], model: Option<&str>) -> Result<Vec<O
     if texts.is_empty() {
         return Ok(vec![None; inputs.len()]);
     }
-    let mut vectors = embed(&model, &texts, None, role::current())?.into_iter();
+    let mut vectors = embed_as(&model, &texts, input_type, None, role::current())?.into_iter();
     Ok(inputs.iter().map(|i| i.as_ref().and_then(|_| vectors.next())).collect())
 }
 

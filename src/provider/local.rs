@@ -1,6 +1,6 @@
 //! Models of server `local`: sentence encoders from files, and the extractive answerer.
 
-use super::{EmbeddingModelFacts, TokenCounter};
+use super::{EmbeddingModelFacts, InputType, TokenCounter};
 use crate::error::{Error, Result, excerpt};
 use crate::pg::interrupt;
 use pgrx::PgSqlErrorCode;
@@ -24,14 +24,27 @@ thread_local! {
 /// A chunk is never longer than so many bytes for each of its tokens.
 const MAX_BYTES_OF_A_TOKEN: usize = 12;
 
-/// Embeds with a local encoder, looking for interrupts every few milliseconds.
+/// Embeds texts that are to be found, with the model's document prefix before each, looking for interrupts every few
+/// milliseconds.
 ///
 /// # Errors
 /// 42704 no such model, 22023 a model that does not embed, XX001 a broken model file.
 pub fn embed(model: &str, texts: &[&str]) -> Result<Vec<Vec<f32>>> {
+    embed_as(model, texts, InputType::Document)
+}
+
+/// As [`embed`], with the prefix of either type.
+///
+/// # Errors
+/// Those of [`embed`].
+pub fn embed_as(model: &str, texts: &[&str], input_type: InputType) -> Result<Vec<Vec<f32>>> {
     let encoder = open(model)?;
     let mut encoder = encoder.borrow_mut();
-    interrupt::watched("embed", || encoder.embed(texts, &mut pulse)).map_err(|e| broken(model, &e))
+    let embedded = interrupt::watched("embed", || match input_type {
+        InputType::Query => encoder.embed_queries(texts, &mut pulse),
+        InputType::Document => encoder.embed_documents(texts, &mut pulse),
+    });
+    embedded.map_err(|e| broken(model, &e))
 }
 
 /// What the model's own files say of it.
@@ -41,9 +54,7 @@ pub fn embed(model: &str, texts: &[&str]) -> Result<Vec<Vec<f32>>> {
 pub fn facts(model: &str) -> Result<EmbeddingModelFacts> {
     let encoder = open(model)?;
     let encoder = encoder.borrow();
-    // Two tokens of every text are the model's own: its beginning and its end.
-    let max_tokens = encoder.max_tokens().saturating_sub(2);
-    Ok(EmbeddingModelFacts { dimensions: Some(encoder.dimensions()), max_tokens: Some(max_tokens) })
+    Ok(EmbeddingModelFacts { dimensions: Some(encoder.dimensions()), max_tokens: Some(encoder.document_tokens()) })
 }
 
 /// Counts tokens as the model does, looking for interrupts, but for text without blanks: to a WordPiece tokenizer it is one
@@ -107,23 +118,34 @@ fn missing(model: &str, root: &std::path::Path) -> Error {
                 .flatten()
                 .filter(|e| e.path().is_dir())
                 .map(|e| e.file_name().to_string_lossy().into_owned())
+                // One that is being added is not there yet.
+                .filter(|name| is_folder_name(name))
                 .collect()
         })
         .unwrap_or_default();
     names.sort();
     let hint = if names.is_empty() {
-        "There is no model in the directory rag.model_dir names; \"make install\" puts all-MiniLM-L6-v2 there."
+        "There is no model in the directory rag.model_dir names; \"make install\" puts all-MiniLM-L6-v2 there, \"ragent-model add\" others."
             .to_owned()
     } else {
-        format!("Models in the directory rag.model_dir names: {}.", names.join(", "))
+        format!(
+            "Models in the directory rag.model_dir names: {}. \"ragent-model add\" puts others there.",
+            names.join(", ")
+        )
     };
     Error::undefined(format!("embedding model \"local/{}\" does not exist", excerpt(model)), hint)
 }
 
 fn broken(model: &str, e: &EncoderError) -> Error {
+    if let EncoderError::OtherTask { .. } = e {
+        return Error::bad_argument(
+            format!("model \"local/{model}\" reranks; it does not embed"),
+            "Use an embedding model, for example local/all-MiniLM-L6-v2; \"ragent-model list\" says what each model is for.",
+        );
+    }
     Error::new(
         PgSqlErrorCode::ERRCODE_DATA_CORRUPTED,
         format!("could not use embedding model \"local/{model}\": {e}"),
-        "Put the model's files in place again (\"make install\" does it for all-MiniLM-L6-v2), then reconnect.",
+        "Put the model's files in place again (\"make install\" does it for all-MiniLM-L6-v2, \"ragent-model add --replace\" for others), then reconnect.",
     )
 }

@@ -20,7 +20,9 @@ pub mod statements;
 
 pub use chat::chat;
 pub use deadline::{Deadline, check as check_deadline};
-pub use embedding::{EmbeddingModelFacts, TokenCounter, embed, embedding_model_facts, token_counter, wrong_dimensions};
+pub use embedding::{
+    EmbeddingModelFacts, InputType, TokenCounter, embed, embedding_model_facts, token_counter, wrong_dimensions,
+};
 pub use failure::Failure;
 pub use ragent_core::provider::ModelName;
 pub use server::{Provider, resolve};

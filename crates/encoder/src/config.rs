@@ -1,11 +1,14 @@
 //! What the files of a model folder say about the model, checked.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use crate::EncoderError;
 use crate::file;
+use crate::prefixes::Prefixes;
 
 /// The activation between the two linear layers of a feed-forward block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,11 +23,20 @@ pub(crate) enum Activation {
 
 /// How the vectors of a text's tokens become one vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pooling {
+pub enum Pooling {
     /// The mean over all tokens, special ones included.
     Mean,
     /// The first token's vector.
     Cls,
+}
+
+/// What a model of a folder is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// A text becomes a vector: a sentence encoder, see [`crate::Encoder`].
+    Embed(Pooling),
+    /// A query and a passage become a score: a cross-encoder, see [`crate::CrossEncoder`].
+    Rerank,
 }
 
 /// The sizes and choices of a BERT encoder.
@@ -39,7 +51,9 @@ pub(crate) struct Config {
     pub token_types: usize,
     pub epsilon: f32,
     pub activation: Activation,
-    pub pooling: Pooling,
+    pub task: Task,
+    /// What stands before a text that is embedded, by the model's settings.
+    pub prefixes: Prefixes,
     /// The longest sequence the model takes, special tokens included.
     pub max_tokens: usize,
     /// Whether texts are to be lower-cased before they reach the tokenizer.
@@ -48,11 +62,17 @@ pub(crate) struct Config {
 
 impl Config {
     /// Reads `config.json` and, where they exist, `modules.json`, `1_Pooling/config.json`,
-    /// `sentence_bert_config.json` and `tokenizer_config.json`.
+    /// `sentence_bert_config.json`, `tokenizer_config.json` and what has the prefixes.
     pub(crate) fn read(dir: &Path) -> Result<Config, EncoderError> {
         let bert = BertFile::read(&dir.join("config.json"))?;
-        check_modules(&dir.join("modules.json"))?;
-        let pooling = read_pooling(&dir.join("1_Pooling").join("config.json"), bert.hidden_size)?;
+        let mut prefixes = Prefixes::default();
+        let task = if bert.ranks(&dir.join("config.json"))? {
+            Task::Rerank
+        } else {
+            check_modules(&dir.join("modules.json"))?;
+            prefixes = Prefixes::read(dir)?;
+            Task::Embed(read_pooling(&dir.join("1_Pooling").join("config.json"), bert.hidden_size, &prefixes)?)
+        };
         let sentence = read_sentence(&dir.join("sentence_bert_config.json"))?;
         let limit = match sentence.max_seq_length {
             Some(limit) => limit,
@@ -68,7 +88,8 @@ impl Config {
             token_types: bert.type_vocab_size,
             epsilon: bert.layer_norm_eps,
             activation: bert.activation(&dir.join("config.json"))?,
-            pooling,
+            task,
+            prefixes,
             max_tokens: limit.min(bert.max_position_embeddings),
             lowercase: sentence.do_lower_case,
         })
@@ -100,6 +121,9 @@ struct BertFile {
     position_embedding_type: Option<String>,
     #[serde(default)]
     is_decoder: bool,
+    /// The classes of a model that classifies, by number.
+    #[serde(default)]
+    id2label: Option<BTreeMap<String, IgnoredAny>>,
 }
 
 fn two() -> usize {
@@ -157,6 +181,21 @@ impl BertFile {
             return Err(unsupported(format!("layer_norm_eps is {}", config.layer_norm_eps)));
         }
         Ok(config)
+    }
+
+    /// Whether the model has a head that gives a pair of texts a score. A head of several classes is refused.
+    fn ranks(&self, path: &Path) -> Result<bool, EncoderError> {
+        let kind = "BertForSequenceClassification";
+        if !self.architectures.iter().flatten().any(|architecture| architecture == kind) {
+            return Ok(false);
+        }
+        match self.id2label.as_ref().map(BTreeMap::len) {
+            Some(labels) if labels != 1 => Err(EncoderError::Unsupported {
+                path: path.to_owned(),
+                reason: format!("the model has {labels} labels, a cross-encoder that ranks has 1"),
+            }),
+            _ => Ok(true),
+        }
     }
 
     fn activation(&self, path: &Path) -> Result<Activation, EncoderError> {
@@ -221,6 +260,9 @@ struct PoolingFile {
     pooling_mode_weightedmean_tokens: bool,
     #[serde(default)]
     pooling_mode_lasttoken: bool,
+    /// Whether the tokens of a prefix count in the mean.
+    #[serde(default)]
+    include_prompt: Option<bool>,
 }
 
 impl PoolingFile {
@@ -244,7 +286,7 @@ impl PoolingFile {
 
 /// Without the file the mode is the mean over all tokens: that is what sentence-transformers adds to a bare encoder,
 /// and what most models that ship without the file were trained with.
-fn read_pooling(path: &Path, hidden: usize) -> Result<Pooling, EncoderError> {
+fn read_pooling(path: &Path, hidden: usize, prefixes: &Prefixes) -> Result<Pooling, EncoderError> {
     let unsupported = |reason: String| EncoderError::Unsupported { path: path.to_owned(), reason };
     let Some(pooling) = file::read_json_if_exists::<PoolingFile>(path)? else {
         return Ok(Pooling::Mean);
@@ -253,6 +295,9 @@ fn read_pooling(path: &Path, hidden: usize) -> Result<Pooling, EncoderError> {
         return Err(unsupported(format!("word_embedding_dimension is {width}, but hidden_size is {hidden}")));
     }
     match pooling.modes().as_slice() {
+        ["mean"] if pooling.include_prompt == Some(false) && !prefixes.are_empty() => {
+            Err(unsupported("include_prompt is false, but the model has prefixes, which count here".to_owned()))
+        }
         ["mean"] => Ok(Pooling::Mean),
         ["cls"] => Ok(Pooling::Cls),
         [] => Err(unsupported("no pooling mode is chosen, supported are mean and cls".to_owned())),

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::Task;
+
 /// Why a model could not be opened, prepared or used. Messages are lower case and name the file and the values.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -32,6 +34,17 @@ pub enum EncoderError {
         path: PathBuf,
         /// What was found and what would be accepted.
         reason: String,
+    },
+    /// The model is of another kind than was asked for.
+    #[error("{} {}", path.display(), match task {
+        Task::Embed(_) => "is a sentence encoder: it embeds texts and does not score pairs of them",
+        Task::Rerank => "is a cross-encoder: it scores pairs of texts and does not embed",
+    })]
+    OtherTask {
+        /// The model folder.
+        path: PathBuf,
+        /// What the model is for.
+        task: Task,
     },
     /// The weights file is not a safetensors file, is cut short, or its header contradicts its length.
     #[error("{} is not a usable safetensors file: {reason}", path.display())]
@@ -87,8 +100,8 @@ pub enum EncoderError {
         /// What the tokenizer says.
         reason: String,
     },
-    /// The model gave a vector with NaN or infinite numbers, or one of length zero: its weights are damaged.
-    #[error("{} gave a vector that is not finite: its weights are damaged", path.display())]
+    /// The model gave a vector or score with NaN or infinite numbers, or a vector of length zero: its weights are damaged.
+    #[error("{} gave numbers that are not finite: its weights are damaged", path.display())]
     NotFinite {
         /// The model folder.
         path: PathBuf,

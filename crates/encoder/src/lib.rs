@@ -1,4 +1,5 @@
-//! A BERT-family sentence encoder on the CPU: text in, vector of length 1 out.
+//! A BERT-family sentence encoder on the CPU: text in, vector of length 1 out. And cross-encoders, which read a query and a
+//! passage together and give a score: see [`CrossEncoder`].
 //!
 //! It runs the models that are known as MiniLM, BGE, GTE and E5 in their English variants, straight from the folder that
 //! sentence-transformers models come in, without Python and without a native library:
@@ -25,6 +26,8 @@
 //! | `sentence_bert_config.json` | `max_seq_length`, the model's limit in tokens, and `do_lower_case` |
 //! | `tokenizer_config.json` | `model_max_length`, the limit where there is no `max_seq_length` |
 //! | `modules.json` | if there is one, no module beyond transformer, pooling and normalisation may be in it |
+//! | `ragent.json` | what of it is ours: `query_prefix` and `document_prefix`, put before texts by [`Encoder::embed_queries`] and [`Encoder::embed_documents`] |
+//! | `config_sentence_transformers.json` | `prompts` named query and document (or passage), where `ragent.json` names none |
 //! | `model.ragent` | if there is one, the weights in a faster layout; see [`prepare`] |
 //!
 //! Whatever the encoder does not compute exactly as the model's authors meant it is refused when the model is opened.
@@ -45,10 +48,14 @@
 //! shortening a mapped file in place makes the system kill the processes that use it.
 
 mod config;
+mod cross_encoder;
+mod engine;
 mod error;
 mod file;
+mod head;
 mod kernels;
 mod model;
+mod prefixes;
 mod prepared;
 mod tokens;
 mod weights;
@@ -56,16 +63,20 @@ mod weights;
 use std::path::{Path, PathBuf};
 
 use config::Config;
+pub use config::{Pooling, Task};
+pub use cross_encoder::CrossEncoder;
+use engine::Engine;
 pub use error::EncoderError;
-use model::{Model, RUN_TOKENS, Work};
+pub use prefixes::SETTINGS_FILE;
 use tokens::Tokens;
 
 /// A sentence encoder, opened from a model folder.
 pub struct Encoder {
-    dir: PathBuf,
-    model: Model,
-    tokens: Tokens,
-    work: Work,
+    engine: Engine,
+    pooling: Pooling,
+    /// How many tokens the prefixes take of a text's room.
+    query_prefix_tokens: usize,
+    document_prefix_tokens: usize,
 }
 
 impl Encoder {
@@ -88,26 +99,63 @@ impl Encoder {
     }
 
     fn open_with(dir: &Path, use_prepared: bool) -> Result<Encoder, EncoderError> {
-        let config = Config::read(dir)?;
-        let tokenizer = dir.join("tokenizer.json");
-        let tokens = Tokens::open(&tokenizer, config.vocabulary, config.max_tokens, config.lowercase)?;
-        let model = Model::open(dir, config, use_prepared)?;
-        Ok(Encoder { dir: dir.to_owned(), model, tokens, work: Work::default() })
+        let engine = Engine::open(dir, use_prepared, |task| matches!(task, Task::Embed(_)))?;
+        let config = engine.model.config();
+        let Task::Embed(pooling) = config.task else {
+            return Err(EncoderError::OtherTask { path: dir.to_owned(), task: config.task });
+        };
+        let tokens_of = |prefix: &str| -> Result<usize, EncoderError> {
+            let tokens = engine.tokens.count(prefix, &mut || true)?;
+            if tokens >= engine.tokens.room() {
+                let (path, room) = (config.prefixes.path.clone(), engine.tokens.room());
+                let reason = format!("a prefix has {tokens} tokens, but the model reads no more than {room}");
+                return Err(EncoderError::Unsupported { path, reason });
+            }
+            Ok(tokens)
+        };
+        let (query_prefix_tokens, document_prefix_tokens) =
+            (tokens_of(&config.prefixes.query)?, tokens_of(&config.prefixes.document)?);
+        Ok(Encoder { engine, pooling, query_prefix_tokens, document_prefix_tokens })
     }
 
     /// How many numbers a vector has.
     pub fn dimensions(&self) -> usize {
-        self.model.config().hidden
+        self.engine.model.config().hidden
     }
 
     /// The most tokens of a text that count, special ones included; what is beyond is cut off.
     pub fn max_tokens(&self) -> usize {
-        self.tokens.max_tokens()
+        self.engine.tokens.max_tokens()
+    }
+
+    /// How many tokens of its own a query may have: those of the prefix and special ones do not count.
+    pub fn query_tokens(&self) -> usize {
+        self.engine.tokens.room() - self.query_prefix_tokens
+    }
+
+    /// How many tokens of its own a document may have: those of the prefix and special ones do not count.
+    pub fn document_tokens(&self) -> usize {
+        self.engine.tokens.room() - self.document_prefix_tokens
+    }
+
+    /// How the vectors of tokens become one.
+    pub fn pooling(&self) -> Pooling {
+        self.pooling
+    }
+
+    /// What the model wants before a query; may be empty.
+    pub fn query_prefix(&self) -> &str {
+        &self.engine.model.config().prefixes.query
+    }
+
+    /// What the model wants before a document, a text that is to be found; may be empty.
+    pub fn document_prefix(&self) -> &str {
+        &self.engine.model.config().prefixes.document
     }
 
     /// Why the prepared file is not in use, or `None` if it is. Vectors are the same either way.
     pub fn unprepared(&self) -> Option<&str> {
-        self.model.unprepared()
+        self.engine.model.unprepared()
     }
 
     /// The number of tokens of the whole text, special ones not counted and nothing cut off.
@@ -119,13 +167,13 @@ impl Encoder {
     ///
     /// [`EncoderError::Interrupted`] if `between` says so.
     pub fn count_tokens(&self, text: &str, between: &mut dyn FnMut() -> bool) -> Result<usize, EncoderError> {
-        match self.tokens.count(text, between) {
+        match self.engine.tokens.count(text, between) {
             Err(EncoderError::Interrupted) => Err(EncoderError::Interrupted),
             counted => Ok(counted.unwrap_or(text.len())),
         }
     }
 
-    /// The vectors of some texts, in their order, each of length 1.
+    /// The vectors of some texts as they are, without a prefix, in their order, each of length 1.
     ///
     /// `between` is called before each text, each further 8 kB of a text, and, while texts are computed together (at most 512
     /// tokens), after some milliseconds each; where it returns false, the work stops. A text without any token of its own,
@@ -136,54 +184,67 @@ impl Encoder {
     /// [`EncoderError::Interrupted`] if `between` says so, [`EncoderError::NotFinite`] if the weights are damaged in a way
     /// that gives no usable vector, [`EncoderError::Tokenize`] if the tokenizer refuses a text.
     pub fn embed(&mut self, texts: &[&str], between: &mut dyn FnMut() -> bool) -> Result<Vec<Vec<f32>>, EncoderError> {
-        let mut vectors = Vec::with_capacity(texts.len());
-        let mut run: Vec<Vec<u32>> = Vec::new();
-        let mut run_tokens = 0;
-        for text in texts {
-            if !between() {
-                return Err(EncoderError::Interrupted);
-            }
-            let ids = self.ids(text, between)?;
-            if run_tokens + ids.len() > RUN_TOKENS && !run.is_empty() {
-                self.embed_run(&run, between, &mut vectors)?;
-                run.clear();
-                run_tokens = 0;
-            }
-            run_tokens += ids.len();
-            run.push(ids);
-        }
-        if !run.is_empty() {
-            self.embed_run(&run, between, &mut vectors)?;
-        }
-        Ok(vectors)
+        self.embed_after("", texts, between)
     }
 
-    fn ids(&self, text: &str, between: &mut dyn FnMut() -> bool) -> Result<Vec<u32>, EncoderError> {
-        let ids = self.tokens.ids(text, between)?;
-        match ids.iter().find(|id| **id as usize >= self.model.vocabulary()) {
-            None => Ok(ids),
-            Some(id) => Err(EncoderError::Tokenizer {
-                path: self.dir.join("tokenizer.json"),
-                reason: format!("it has a token {id}, but the model's vocab_size is {}", self.model.vocabulary()),
-            }),
-        }
-    }
-
-    fn embed_run(
+    /// The vectors of some queries: as [`Encoder::embed`], with the model's query prefix before each.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Encoder::embed`].
+    pub fn embed_queries(
         &mut self,
-        run: &[Vec<u32>],
+        texts: &[&str],
         between: &mut dyn FnMut() -> bool,
-        vectors: &mut Vec<Vec<f32>>,
-    ) -> Result<(), EncoderError> {
-        let new = self.model.embed(run, &mut self.work, between);
-        self.work.shrink(self.model.config());
-        let new = new.ok_or(EncoderError::Interrupted)?;
-        if new.iter().flatten().any(|value| !value.is_finite()) {
-            return Err(EncoderError::NotFinite { path: self.dir.clone() });
-        }
-        vectors.extend(new);
-        Ok(())
+    ) -> Result<Vec<Vec<f32>>, EncoderError> {
+        let prefix = self.query_prefix().to_owned();
+        self.embed_after(&prefix, texts, between)
     }
+
+    /// The vectors of some texts that are to be found: as [`Encoder::embed`], with the model's document prefix before each.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Encoder::embed`].
+    pub fn embed_documents(
+        &mut self,
+        texts: &[&str],
+        between: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<Vec<f32>>, EncoderError> {
+        let prefix = self.document_prefix().to_owned();
+        self.embed_after(&prefix, texts, between)
+    }
+
+    fn embed_after(
+        &mut self,
+        prefix: &str,
+        texts: &[&str],
+        between: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<Vec<f32>>, EncoderError> {
+        let pooling = self.pooling;
+        self.engine.compute(
+            texts,
+            between,
+            |tokens: &Tokens, text, between| match prefix {
+                "" => tokens.single(text, between),
+                // The tokenizer sees the whole: where it splits is its own matter.
+                prefix => tokens.single(&format!("{prefix}{text}"), between),
+            },
+            |model, states| {
+                let vector = model::pool(pooling, states, model.config().hidden);
+                vector.iter().all(|value| value.is_finite()).then_some(vector)
+            },
+        )
+    }
+}
+
+/// What the model in a folder is for, by its `config.json` and the files about pooling; the weights are not looked at.
+///
+/// # Errors
+///
+/// As for [`Encoder::open`].
+pub fn task(dir: &Path) -> Result<Task, EncoderError> {
+    Ok(Config::read(dir)?.task)
 }
 
 /// Writes `model.ragent` into a model folder: its linear layers' weights in the layout that is fastest for short texts.

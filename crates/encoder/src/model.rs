@@ -17,14 +17,28 @@ const BLOCK_TOKENS: usize = 96;
 /// Tokens whose attention scores are kept at a time.
 const SCORE_TOKENS: usize = 24;
 
+/// The tokens of a text, or of two: those from `second` on are the second text's. Of one text, `second` is the end.
+pub(crate) struct Sequence {
+    pub ids: Vec<u32>,
+    pub second: usize,
+}
+
+impl Sequence {
+    /// The tokens of a single text.
+    pub(crate) fn single(ids: Vec<u32>) -> Sequence {
+        Sequence { second: ids.len(), ids }
+    }
+}
+
 /// A model, ready to compute.
 pub(crate) struct Model {
     config: Config,
     isa: Isa,
     words: Rows,
     positions: Rows,
-    /// The embedding of token type 0, the only one that a single text has.
-    token_type: Vec<f32>,
+    /// The embeddings of token types 0 and 1: the first text of a pair, or the only one, and the second. A model without a
+    /// second type has the first one twice.
+    token_types: [Vec<f32>; 2],
     embedding_norm: Norm,
     layers: Vec<Layer>,
     /// Why the prepared file is not in use, if it is not.
@@ -95,14 +109,17 @@ impl Model {
         let (hidden, positions, types) = (config.hidden, config.positions, config.token_types);
         let rows = |name, rows| weights.rows(name, rows, hidden);
         // Nothing is allocated before a tensor in the file has shown that the size is real.
-        let token_types = rows("embeddings.token_type_embeddings.weight", types)?;
-        let mut token_type = vec![0.0; hidden];
-        token_types.read(0, &mut token_type);
+        let types = rows("embeddings.token_type_embeddings.weight", types)?;
+        let token_types = [0, 1].map(|index: usize| {
+            let mut row = vec![0.0; hidden];
+            types.read(index.min(types.len() - 1), &mut row);
+            row
+        });
         let mut model = Model {
             isa: Isa::best(),
             words: rows(WORD_EMBEDDINGS, config.vocabulary)?,
             positions: rows("embeddings.position_embeddings.weight", positions)?,
-            token_type,
+            token_types,
             embedding_norm: norm(&weights, "embeddings.LayerNorm", hidden)?,
             layers: Vec::new(),
             unprepared: None,
@@ -154,17 +171,18 @@ impl Model {
         self.words.len()
     }
 
-    /// The vectors of some texts, given as token ids; of length 1 unless they are not finite.
+    /// Passes some texts through the layers and gives the states of each, a row of `hidden` numbers a token, to `each`.
     ///
     /// Each text has at least one token and at most `positions`, and each id is less than `vocabulary()`. `between` is called
     /// before each block of tokens in each layer, and each head of each text; `None` where it says no.
-    pub(crate) fn embed(
+    pub(crate) fn encode(
         &self,
-        texts: &[Vec<u32>],
+        texts: &[Sequence],
         work: &mut Work,
         between: &mut dyn FnMut() -> bool,
-    ) -> Option<Vec<Vec<f32>>> {
-        let tokens = texts.iter().map(Vec::len).sum();
+        each: &mut dyn FnMut(&[f32]),
+    ) -> Option<()> {
+        let tokens = texts.iter().map(|text| text.ids.len()).sum();
         let hidden = self.config.hidden;
         work.resize(&self.config, tokens, self.block_tokens());
         self.look_up(texts, work);
@@ -172,25 +190,27 @@ impl Model {
             self.attend(layer, texts, work, between)?;
             self.feed_forward(layer, work, between)?;
         }
-        let mut vectors = Vec::with_capacity(texts.len());
         let mut start = 0;
         for text in texts {
-            let end = start + text.len() * hidden;
-            vectors.push(pool(self.config.pooling, &work.states[start..end], hidden));
+            let end = start + text.ids.len() * hidden;
+            each(&work.states[start..end]);
             start = end;
         }
-        Some(vectors)
+        Some(())
     }
 
     /// The sum of word, position and token type embeddings, normalised, into `work.states`.
-    fn look_up(&self, texts: &[Vec<u32>], work: &mut Work) {
+    fn look_up(&self, texts: &[Sequence], work: &mut Work) {
         let hidden = self.config.hidden;
-        let places = texts.iter().flat_map(|text| text.iter().enumerate());
+        let places = texts.iter().flat_map(|text| {
+            let second = text.second;
+            text.ids.iter().enumerate().map(move |(at, id)| (at, *id, &self.token_types[usize::from(at >= second)]))
+        });
         let mut position_row = vec![0.0; hidden];
-        for ((position, id), state) in places.zip(work.states.chunks_exact_mut(hidden)) {
-            self.words.read(*id as usize, state);
+        for ((position, id, token_type), state) in places.zip(work.states.chunks_exact_mut(hidden)) {
+            self.words.read(id as usize, state);
             self.positions.read(position, &mut position_row);
-            for (place, token_type) in position_row.iter_mut().zip(&self.token_type) {
+            for (place, token_type) in position_row.iter_mut().zip(token_type) {
                 *place += token_type;
             }
             let norm = &self.embedding_norm;
@@ -202,7 +222,7 @@ impl Model {
     fn attend(
         &self,
         layer: &Layer,
-        texts: &[Vec<u32>],
+        texts: &[Sequence],
         work: &mut Work,
         between: &mut dyn FnMut() -> bool,
     ) -> Option<()> {
@@ -217,9 +237,9 @@ impl Model {
         for text in texts {
             for head in 0..self.config.heads {
                 go_on(between)?;
-                self.attend_head(start, text.len(), head, work);
+                self.attend_head(start, text.ids.len(), head, work);
             }
-            start += text.len();
+            start += text.ids.len();
         }
         for (states, context) in work.states.chunks_mut(wide).zip(work.context.chunks(wide)) {
             go_on(between)?;
@@ -343,8 +363,8 @@ fn transpose(values: &[f32], rows: usize, stride: usize, out: &mut [f32], width:
     }
 }
 
-/// One vector for a text, scaled to length 1.
-fn pool(pooling: Pooling, states: &[f32], hidden: usize) -> Vec<f32> {
+/// One vector for a text, scaled to length 1 unless its numbers are not finite.
+pub(crate) fn pool(pooling: Pooling, states: &[f32], hidden: usize) -> Vec<f32> {
     let mut vector = match pooling {
         Pooling::Cls => states[..hidden].to_vec(),
         // The sum will do: the mean is a multiple of it.

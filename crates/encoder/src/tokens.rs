@@ -1,7 +1,7 @@
 //! Texts to token ids.
 
 use std::collections::BTreeMap;
-use std::panic::catch_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use serde_json::value::RawValue;
@@ -9,6 +9,7 @@ use tokenizers::{ModelWrapper, NormalizerWrapper, PreTokenizerWrapper, Tokenizer
 
 use crate::EncoderError;
 use crate::file;
+use crate::model::Sequence;
 
 /// The tokenizer is never given more text at once than this, in bytes: it works up to 425 bytes of memory and two
 /// microseconds for each of them, and cannot be interrupted.
@@ -85,16 +86,70 @@ impl Tokens {
         Ok(total)
     }
 
+    /// How many tokens of its own a text may have.
+    pub(crate) fn room(&self) -> usize {
+        self.max_tokens - self.prefix.len() - self.suffix.len()
+    }
+
     /// The ids of a text: special tokens, and as many of its own as the model's limit allows. `between` is called before
     /// each piece of the text but the first.
-    pub(crate) fn ids(&self, text: &str, between: &mut dyn FnMut() -> bool) -> Result<Vec<u32>, EncoderError> {
-        let room = self.max_tokens - self.prefix.len() - self.suffix.len();
-        let own = self.first(text, room, between)?;
+    pub(crate) fn single(&self, text: &str, between: &mut dyn FnMut() -> bool) -> Result<Sequence, EncoderError> {
+        let own = self.first(text, self.room(), between)?;
         let mut ids = Vec::with_capacity(self.prefix.len() + own.len() + self.suffix.len());
         ids.extend_from_slice(&self.prefix);
         ids.extend_from_slice(&own);
         ids.extend_from_slice(&self.suffix);
-        Ok(ids)
+        Ok(Sequence::single(ids))
+    }
+
+    /// How this tokenizer puts two texts together, for a model with `types` token types. `path` is its file.
+    pub(crate) fn pairs(&self, path: &Path, types: usize) -> Result<Pairs, EncoderError> {
+        let failed = |reason: String| EncoderError::Tokenizer { path: path.to_owned(), reason };
+        if types < 2 {
+            return Err(failed("the model has one token type, which does not tell two texts apart".to_owned()));
+        }
+        let framed = catch_unwind(AssertUnwindSafe(|| self.tokenizer.encode_fast(("a", "a"), true)))
+            .map_err(|_| failed("the tokenizer library gave up on it".to_owned()))?
+            .map_err(|error| failed(error.to_string()))?;
+        let pairs = Pairs::of(framed.get_ids(), framed.get_type_ids(), &self.plain("a")?)
+            .ok_or_else(|| failed("it does not frame and mark two texts as BERT's does".to_owned()))?;
+        match self.max_tokens.checked_sub(pairs.start.len() + pairs.middle.len() + pairs.end.len()) {
+            Some(room) if room >= 2 => Ok(Pairs { room, ..pairs }),
+            _ => {
+                Err(failed(format!("special tokens leave no room in the model's limit of {} tokens", self.max_tokens)))
+            }
+        }
+    }
+
+    /// The first text of pairs, as far as any of them can use it.
+    pub(crate) fn first_of_pairs(
+        &self,
+        pairs: &Pairs,
+        text: &str,
+        between: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<u32>, EncoderError> {
+        self.first(text, pairs.room, between)
+    }
+
+    /// The ids of a pair: special tokens, and as many of the texts' own as the model's limit allows; of the longer text
+    /// those that are too many are cut off. `first` is of [`Tokens::first_of_pairs`].
+    pub(crate) fn pair(
+        &self,
+        pairs: &Pairs,
+        first: &[u32],
+        second: &str,
+        between: &mut dyn FnMut() -> bool,
+    ) -> Result<Sequence, EncoderError> {
+        let second = self.first(second, pairs.room, between)?;
+        let (kept_first, kept_second) = keep_of_pair(first.len(), second.len(), pairs.room);
+        let mut ids = Vec::with_capacity(self.max_tokens.min(pairs.room + first.len()));
+        for part in [&pairs.start, &first[..kept_first], &pairs.middle] {
+            ids.extend_from_slice(part);
+        }
+        let start_of_second = ids.len();
+        ids.extend_from_slice(&second[..kept_second]);
+        ids.extend_from_slice(&pairs.end);
+        Ok(Sequence { ids, second: start_of_second })
     }
 
     /// The first `room` tokens of a text: of its pieces, as many as it takes.
@@ -129,6 +184,46 @@ impl Tokens {
             encoding.map_err(|error| EncoderError::Tokenize { bytes: text.len(), reason: error.to_string() })?;
         Ok(encoding.get_ids().to_vec())
     }
+}
+
+/// How two texts become one sequence: `[CLS] first [SEP] second [SEP]` for BERT.
+pub(crate) struct Pairs {
+    start: Vec<u32>,
+    middle: Vec<u32>,
+    end: Vec<u32>,
+    /// How many tokens of their own the texts may have together.
+    room: usize,
+}
+
+impl Pairs {
+    /// Found from a pair of the same text twice, whose own tokens are `plain`: its ids and token types, which must be 0 up to
+    /// the second text and 1 from there.
+    fn of(ids: &[u32], types: &[u32], plain: &[u32]) -> Option<Pairs> {
+        let find = |from: usize| ids.get(from..)?.windows(plain.len().max(1)).position(|ids| ids == plain);
+        let first = find(0)?;
+        let middle = first + plain.len();
+        let second = middle + find(middle)?;
+        let end = second + plain.len();
+        let is_marked = types.iter().enumerate().all(|(at, kind)| *kind == u32::from(at >= second));
+        is_marked.then(|| Pairs {
+            start: ids[..first].to_vec(),
+            middle: ids[middle..second].to_vec(),
+            end: ids[end..].to_vec(),
+            room: 0,
+        })
+    }
+}
+
+/// How many tokens are kept of two texts for which there is `room` together: what is too much goes from the longer one, and
+/// where both are long each keeps half, the odd token being the second's. As the tokenizers library truncates "longest first",
+/// but for the odd token of two texts of which each would fill the room.
+fn keep_of_pair(first: usize, second: usize, room: usize) -> (usize, usize) {
+    if first + second <= room {
+        return (first, second);
+    }
+    let shorter = first.min(second);
+    let (short, long) = if shorter <= room / 2 { (shorter, room - shorter) } else { (room / 2, room - room / 2) };
+    if first > second { (long, short) } else { (short, long) }
 }
 
 /// Reads a tokenizer, and what it puts before and after a text.

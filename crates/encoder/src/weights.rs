@@ -164,6 +164,12 @@ impl Weights {
         Ok(Floats::new(&self.map, place.start, place.bytes, place.format))
     }
 
+    /// A tensor of the head, whose name never has the prefix: it stands beside what the prefix names.
+    pub(crate) fn head_vector(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, EncoderError> {
+        let place = self.place_of(name.to_owned(), shape)?;
+        Ok(Floats::new(&self.map, place.start, place.bytes, place.format).as_slice().to_vec())
+    }
+
     /// A small tensor, copied.
     pub(crate) fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, EncoderError> {
         Ok(self.floats(name, &[len])?.as_slice().to_vec())
@@ -194,7 +200,10 @@ impl Weights {
     }
 
     fn place(&self, name: &str, shape: &[usize]) -> Result<Place, EncoderError> {
-        let name = format!("{}{name}", self.prefix);
+        self.place_of(format!("{}{name}", self.prefix), shape)
+    }
+
+    fn place_of(&self, name: String, shape: &[usize]) -> Result<Place, EncoderError> {
         let Some(info) = self.tensors.info(&name) else {
             return Err(EncoderError::MissingTensor { path: self.path.clone(), name });
         };

@@ -51,6 +51,9 @@ pub struct Tiny {
     pub sentence: Option<Value>,
     pub tokenizer_config: Option<Value>,
     pub modules: Option<Value>,
+    /// `ragent.json` and `config_sentence_transformers.json`
+    pub settings: Option<Value>,
+    pub prompts: Option<Value>,
     pub tokenizer: Value,
     pub tensors: BTreeMap<String, Tensor>,
     pub weight_type: Type,
@@ -115,12 +118,55 @@ impl Tiny {
             sentence: Some(json!({"max_seq_length": positions, "do_lower_case": false})),
             tokenizer_config: None,
             modules: None,
+            settings: None,
+            prompts: None,
             tokenizer: tokenizer(),
             tensors,
             weight_type: Type::F32,
             prefix: "",
             header_padding: 0,
         }
+    }
+
+    /// With gains about 1 and small biases, as trained models have them: what a text says then reaches the end, and two texts
+    /// have quite different vectors.
+    pub fn lively(mut self) -> Tiny {
+        for (name, tensor) in &mut self.tensors {
+            let (shift, scale) = match name {
+                name if name.contains("LayerNorm.weight") => (1.0, 0.25),
+                name if name.contains("LayerNorm.bias") => (0.0, 0.125),
+                name if name.starts_with("encoder.") && name.ends_with(".weight") => (0.0, 0.5),
+                name if name.starts_with("encoder.") => (0.0, 0.125),
+                _ => (0.0, 1.0),
+            };
+            tensor.values.iter_mut().for_each(|value| *value = shift + *value * scale);
+        }
+        self
+    }
+
+    /// A cross-encoder: a sentence encoder's parts with a pooler and one label, named as such models have it.
+    pub fn cross(hidden: usize, heads: usize, layers: usize, inner: usize, positions: usize) -> Tiny {
+        let mut tiny = Tiny::new(hidden, heads, layers, inner, positions);
+        let mut state = 7;
+        for (name, shape, scale) in [
+            ("pooler.dense.weight", vec![hidden, hidden], 0.5),
+            ("pooler.dense.bias", vec![hidden], 0.125),
+            ("classifier.weight", vec![1, hidden], 1.0),
+            ("classifier.bias", vec![1], 1.0),
+        ] {
+            let values = (0..shape.iter().product()).map(|_| weight(&mut state) * scale).collect();
+            tiny.tensors.insert(name.to_owned(), Tensor { shape, values });
+        }
+        tiny.config["architectures"] = json!(["BertForSequenceClassification"]);
+        tiny.config["id2label"] = json!({"0": "LABEL_0"});
+        tiny.prefix = "bert.";
+        (tiny.pooling, tiny.sentence) = (None, None);
+        tiny.tokenizer["post_processor"]["pair"] = json!([
+            {"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
+            {"SpecialToken": {"id": "[SEP]", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}},
+            {"SpecialToken": {"id": "[SEP]", "type_id": 1}}
+        ]);
+        tiny
     }
 
     /// Most tests need nothing but some model.
@@ -144,6 +190,8 @@ impl Tiny {
             ("sentence_bert_config.json", &self.sentence),
             ("tokenizer_config.json", &self.tokenizer_config),
             ("modules.json", &self.modules),
+            ("ragent.json", &self.settings),
+            ("config_sentence_transformers.json", &self.prompts),
         ] {
             if let Some(value) = value {
                 write(name, value);
@@ -161,7 +209,8 @@ impl Tiny {
                 self.weight_type.write(*value, &mut data);
             }
             header.insert(
-                format!("{}{name}", self.prefix),
+                // The head stands beside what the prefix names.
+                if name.starts_with("classifier.") { name.clone() } else { format!("{}{name}", self.prefix) },
                 json!({"dtype": self.weight_type.name(), "shape": tensor.shape, "data_offsets": [start, data.len()]}),
             );
         }

@@ -16,6 +16,7 @@ mod fake_provider;
 mod hunt;
 mod ingest;
 mod interrupts;
+mod local_models;
 mod monitor;
 mod provider;
 mod registry;
