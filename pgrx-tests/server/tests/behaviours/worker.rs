@@ -764,7 +764,7 @@ async fn killed_over_and_over_under_writes_it_loses_and_orphans_nothing() {
             let some = moments.below(12) as u64;
             let so_many = async |n| {
                 db.provider
-                    .wait_until("requests", PATIENCE, |c| c.embedding_requests() as u64 >= before as u64 + n)
+                    .wait_until("requests", PATIENCE, |c| c.embedding_requests() >= before as u64 + n)
                     .await
             };
             so_many(some).await;
