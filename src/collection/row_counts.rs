@@ -37,7 +37,7 @@ pub fn row_counts(c: &Rc<Collection>) -> Counts {
         let rows = counts.rows.or_else(|| statements::estimate(c, Counted::Source));
         let chunks = counts.chunks.or_else(|| statements::estimate(c, Counted::Chunks));
         let may_look = counts.is_emptied.is_none() && c.reading_runs_no_code;
-        let is_emptied = if may_look { is_emptied(c, rows, chunks) } else { counts.is_emptied };
+        let is_emptied = if may_look { is_emptied(c, rows) } else { counts.is_emptied };
         Counts { rows, chunks, is_emptied }
     })
     .unwrap_or(counts)
@@ -50,18 +50,15 @@ fn counted(c: &Collection) -> Counts {
         let _acting = if sees_all { ActingAs::restricted(c.source.owner) } else { ActingAs::guarded_self() };
         (count(c, Counted::Source, sees_all), count(c, Counted::Chunks, sees_all))
     };
-    let is_emptied = if sees_all { is_emptied(c, rows, chunks) } else { None };
+    let is_emptied = if sees_all { is_emptied(c, rows) } else { None };
     Counts { rows, chunks, is_emptied }
 }
 
-fn is_emptied(c: &Collection, rows: Option<i64>, chunks: Option<i64>) -> Option<bool> {
-    match (rows, chunks) {
-        // Also where there are chunks: rows that were written since have theirs.
-        (Some(1..), _) => {
-            let _acting = ActingAs::restricted(c.source.owner);
-            Some(statements::is_emptied(c))
-        }
-        (Some(_), Some(_)) => Some(false),
-        _ => None,
+fn is_emptied(c: &Collection, rows: Option<i64>) -> Option<bool> {
+    if rows == Some(0) {
+        return Some(false);
     }
+    // Also where there are chunks: rows that were written since have theirs.
+    let _acting = ActingAs::restricted(c.source.owner);
+    Some(statements::is_emptied(c))
 }

@@ -103,6 +103,10 @@ async fn an_owner_who_locks_a_table_hides_nothing_else_from_who_watches() {
     let watcher = watcher(&db, &admin).await;
     watcher.run("SET statement_timeout = '5s'").await;
     let seen = "SELECT concat_ws(' ', collection, state, rows) FROM rag.status ORDER BY 1";
+    // Of tables that were never analyzed the statistics tell, which come a moment later.
+    watcher
+        .wait_until("the statistics", PATIENCE, "SELECT coalesce(pg_catalog.sum(rows), 0) = 6 FROM rag.status")
+        .await;
     for table in ["parted", "ONLY parted_1", "parted_chunks"] {
         session.run(&format!("BEGIN; LOCK TABLE {table}")).await;
         assert_eq!(watcher.column(seen).await, ["notes ok 5", "parted ok"], "{table}");
@@ -290,7 +294,7 @@ async fn a_new_key_a_grant_and_retry_failures_end_a_wait() {
     ] {
         db.provider.break_down(fault.clone());
         chunks += 1;
-        admin.run(&format!("INSERT INTO notes VALUES ({chunks}, 'note')")).await;
+        admin.run(&format!("INSERT INTO notes VALUES ({chunks}, 'note {chunks}')")).await;
         long_pause(&admin, state).await;
         db.provider.heal();
         admin.run(mends).await;

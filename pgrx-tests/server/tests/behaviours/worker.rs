@@ -763,9 +763,7 @@ async fn killed_over_and_over_under_writes_it_loses_and_orphans_nothing() {
             let before = db.provider.counters().embedding_requests();
             let some = moments.below(12) as u64;
             let so_many = async |n| {
-                db.provider
-                    .wait_until("requests", PATIENCE, |c| c.embedding_requests() >= before as u64 + n)
-                    .await
+                db.provider.wait_until("requests", PATIENCE, |c| c.embedding_requests() >= before as u64 + n).await
             };
             so_many(some).await;
             tokio::time::sleep(Duration::from_micros(moments.below(8000) as u64)).await;
