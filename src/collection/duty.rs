@@ -9,6 +9,7 @@ use crate::duty::Duty;
 use crate::error::{Error, Result};
 use crate::guc;
 use crate::ingest::statements::restore;
+use crate::pg::worker::deferring_end;
 use crate::pg::xact;
 use ragent_core::collection::burst::Burst;
 use ragent_core::provider::backoff;
@@ -46,7 +47,7 @@ impl Duty for Grants {
     }
 
     fn start(&mut self) -> Result<bool> {
-        let look = xact::transaction(grants::look)?;
+        let look = deferring_end(|| xact::transaction(grants::look))?;
         self.retry = look.retry;
         let now = Instant::now();
         if look.signs != self.seen {
@@ -57,11 +58,11 @@ impl Duty for Grants {
         }
         let mut collections = look.due;
         if self.burst.is_due(now) {
-            if xact::transaction(restore::is_under_way)? {
+            if deferring_end(|| xact::transaction(restore::is_under_way))? {
                 // It brings the grants of chunk tables itself.
                 self.burst = Burst::beginning(now);
             } else {
-                collections.extend(xact::transaction(grants::take)?);
+                collections.extend(deferring_end(|| xact::transaction(grants::take))?);
                 self.burst.end();
                 self.seen = (0, 0);
             }

@@ -136,7 +136,7 @@ impl Ingest {
         }
         // What is left may be claimed by a worker that is gone.
         if !did && !look.is_empty {
-            did = xact::transaction(claim::release_lost)? > 0;
+            did = worker::deferring_end(|| xact::transaction(claim::release_lost))? > 0;
         }
         Ok(did)
     }
@@ -801,7 +801,7 @@ fn retried<R>(mut transaction: impl FnMut() -> (Result<R, Undone>, Duration)) ->
 
 /// Whether a restore is under way. One that cannot be asked for is none.
 fn is_restoring() -> bool {
-    xact::transaction(restore::is_under_way).unwrap_or(false)
+    worker::deferring_end(|| xact::transaction(restore::is_under_way)).unwrap_or(false)
 }
 
 /// Whether a lock that somebody has is why nothing was done.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ragent_server_tests::cluster::Cluster;
-use ragent_server_tests::database::{Database, current, quote};
+use ragent_server_tests::database::{Database, current, granted, quote};
 use ragent_server_tests::provider::control::{Endpoint, FaultKind};
 use ragent_server_tests::random::Random;
 use ragent_server_tests::session::Session;
@@ -224,6 +224,7 @@ async fn a_copy_is_found_by_who_does_not_see_the_original() {
         ))
         .await;
     current(&admin).await;
+    granted(&admin).await;
     check(&admin, 1).await;
     // The original belongs to a tenant that the roles do not see.
     admin

@@ -660,7 +660,7 @@ async fn owners_of_partitioned_sources_add_partitions_and_capture_elsewhere_does
     admin.run(&format!("REASSIGN OWNED BY {} TO {}", quote(&owner), quote(&heir))).await;
     let session = db.connect_as(&heir).await;
     session.run("CREATE TABLE parts_3 PARTITION OF parts FOR VALUES FROM (20) TO (30)").await;
-    admin.run("ALTER TABLE parts ADD extra int").await;
+    admin.run("ALTER TABLE parts ADD extra int; DROP TABLE rag_new").await;
     admin.run(&format!("REVOKE CREATE ON SCHEMA public FROM {0}; DROP ROLE {0}", quote(&owner))).await;
     // And is in the way of nobody afterwards.
     session.run("DROP TABLE parts CASCADE").await;
