@@ -351,7 +351,7 @@ async fn what_a_part_of_a_dump_leaves_is_taken_over() {
     assert_current(&there, &zoo.tables(), "--data-only").await;
     drop(there);
     // Without the chunks.
-    let there = restored(&["--exclude-table-data=*_chunks"]).await;
+    let there = restored(&["--exclude-table-data=*.*_chunks"]).await;
     let before = zoo.embedded();
     there.run("SELECT rag.refresh(name) FROM rag.collections").await;
     current(&there).await;
