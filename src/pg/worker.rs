@@ -170,6 +170,13 @@ struct Deferring;
 impl Deferring {
     fn begin() -> Self {
         DEFERS_END.store(true, Ordering::Relaxed);
+        // SAFETY: the flag that the handler of SIGTERM sets, which from here on sets another one.
+        unsafe {
+            if pg_sys::ProcDiePending != 0 {
+                pg_sys::ProcDiePending = 0;
+                IS_END_DEFERRED.store(true, Ordering::Relaxed);
+            }
+        }
         Self
     }
 }
