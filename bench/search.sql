@@ -19,7 +19,7 @@ SELECT rag.create_collection('doc', 'doc', ARRAY['body'], title => 'title') \g /
 INSERT INTO doc SELECT i, 'Document ' || i, repeat('Words of document ' || i || '. ', 30) FROM generate_series(1, :rows) AS i;
 INSERT INTO doc_chunks (id, chunk, chunk_id, content, content_hash, model, source_xmin, source_hash, embedding, is_copy)
   SELECT id, 1, id, body, sha256(body::bytea), 'local/all-MiniLM-L6-v2', xmin,
-         hashtextextended(concat(body) COLLATE "C", 0), near(id), false FROM doc;
+         hashtextextended(concat(title, E'\x1f', body) COLLATE "C", 0), near(id), false FROM doc;
 ANALYZE doc, doc_chunks;
 
 CREATE TABLE query AS SELECT i AS id, near(i) AS v FROM generate_series(1, :queries) AS i;
