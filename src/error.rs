@@ -1,7 +1,7 @@
 //! The one error type of the shell: SQLSTATE, message with the values in it, and a HINT that says what to do.
 
-use pgrx::PgSqlErrorCode;
 use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::{PgLogLevel, PgSqlErrorCode};
 
 /// An error to show to a person. Messages are lower-case without a full stop, as PostgreSQL's own.
 #[derive(Debug, Clone)]
@@ -40,20 +40,37 @@ impl Error {
         Self::new(PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE, message, hint)
     }
 
+    /// More about it.
+    pub fn with_detail(self, detail: impl Into<String>) -> Self {
+        Self { detail: Some(detail.into()), ..self }
+    }
+
+    /// Tells of it without raising it: a WARNING, a NOTICE. An empty hint is none.
+    pub fn tell(mut self, level: PgLogLevel) {
+        let hint = std::mem::take(&mut self.hint);
+        let report = self.without_hint();
+        if hint.is_empty() { report } else { report.set_hint(hint) }.report(level);
+    }
+
+    fn without_hint(self) -> ErrorReport {
+        let report = ErrorReport::new(self.code, self.message, "pg_ragent");
+        match self.detail {
+            Some(detail) => report.set_detail(detail),
+            None => report,
+        }
+    }
+
     /// Raises it as a PostgreSQL ERROR.
     pub fn raise(self) -> ! {
-        ErrorReport::from(self).report(pgrx::PgLogLevel::ERROR);
+        ErrorReport::from(self).report(PgLogLevel::ERROR);
         unreachable!("an ERROR does not return")
     }
 }
 
 impl From<Error> for ErrorReport {
-    fn from(e: Error) -> Self {
-        let mut report = ErrorReport::new(e.code, e.message, "pg_ragent").set_hint(e.hint);
-        if let Some(detail) = e.detail {
-            report = report.set_detail(detail);
-        }
-        report
+    fn from(mut e: Error) -> Self {
+        let hint = std::mem::take(&mut e.hint);
+        e.without_hint().set_hint(hint)
     }
 }
 
@@ -74,7 +91,7 @@ pub fn excerpt(text: &str) -> String {
 pub fn required<T>(value: Option<T>, name: &str) -> Result<T> {
     value.ok_or_else(|| {
         Error::new(
-            pgrx::PgSqlErrorCode::ERRCODE_NULL_VALUE_NOT_ALLOWED,
+            PgSqlErrorCode::ERRCODE_NULL_VALUE_NOT_ALLOWED,
             format!("{name} must not be null"),
             format!("Give a value for {name}."),
         )

@@ -7,7 +7,6 @@ use crate::pg::lock::Lock;
 use crate::pg::role::Settings;
 use crate::pg::xact;
 use crate::registry::{self, Collection};
-use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::{PgLogLevel, PgSqlErrorCode};
 use std::time::{Duration, Instant};
 
@@ -77,13 +76,12 @@ pub fn types() {
         .and_then(|()| registry::by_id(id).map_or(Ok(()), |c| convert(&c, &mut patience)));
         if let Err(e) = attempted {
             let name = registry::by_id(id).map_or_else(String::new, |c| c.name.clone());
-            let mut report = ErrorReport::new(
+            Error::new(
                 e.code,
                 format!("the chunk table of collection \"{name}\" does not follow: {e}"),
-                "pg_ragent",
-            );
-            report = report.set_hint(format!("To try again: SELECT rag.refresh({});", pgrx::spi::quote_literal(&name)));
-            report.report(PgLogLevel::WARNING);
+                format!("To try again: SELECT rag.refresh({});", pgrx::spi::quote_literal(&name)),
+            )
+            .tell(PgLogLevel::WARNING);
         }
     }
 }

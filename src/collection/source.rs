@@ -5,6 +5,10 @@ use crate::error::{Error, Result, excerpt};
 use crate::pg::role;
 use crate::registry::{Column, Key};
 use pgrx::{PgSqlErrorCode, pg_sys};
+use ragent_core::text::list;
+
+/// So many columns of a table are named.
+const MOST_NAMED: usize = 20;
 
 /// A table that may become a source.
 pub struct Table {
@@ -148,20 +152,11 @@ impl Table {
         if let Some(column) = self.columns.iter().find(|c| c.name == name) {
             return Ok(column.clone());
         }
-        let names: Vec<&str> = self.columns.iter().map(|c| c.name.as_str()).collect();
+        let names = list(self.columns.iter().map(|c| c.name.as_str()), MOST_NAMED);
         Err(Error::new(
             PgSqlErrorCode::ERRCODE_UNDEFINED_COLUMN,
             format!("column \"{}\" of {} does not exist", excerpt(name), self.name),
-            format!("Its columns are: {}. Names are taken as they are, without quotes.", excerpt_list(&names)),
+            format!("Its columns are: {names}. Names are taken as they are, without quotes."),
         ))
     }
-}
-
-fn excerpt_list(names: &[&str]) -> String {
-    const MOST: usize = 20;
-    let mut text = names.iter().take(MOST).copied().collect::<Vec<_>>().join(", ");
-    if names.len() > MOST {
-        text.push_str(", ...");
-    }
-    text
 }

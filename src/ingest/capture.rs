@@ -1,14 +1,14 @@
 //! Capture: what a source's triggers do when rows change, in the writer's transaction and as the writer.
 
 use super::permit::Permit;
-use super::statements::{capture, queue};
+use super::statements::{capture, queue, restore};
 use super::wake;
+use crate::error::Error;
 use crate::pg::role::{self, Settings};
 use crate::pg::spi::{self, Snapshot, arg, quote};
 use crate::pg::trigger::{Event, TriggerCall};
 use crate::pg::xact;
 use crate::registry::{self, Collection};
-use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::{PgLogLevel, PgSqlErrorCode};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
@@ -23,8 +23,6 @@ const MAX_PARTITIONS: usize = 4096;
 /// Partitions by collection and OID, as known while the collection's facts are the same.
 type Partitions = HashMap<(i32, u32), Weak<Collection>>;
 
-/// What a parallel restore calls itself.
-const RESTORE: &str = "pg_restore";
 /// Of so many tables a session is told at most.
 const MAX_TOLD: usize = 1000;
 
@@ -97,19 +95,18 @@ pub fn tell_of_nothing(call: &TriggerCall<'_>) {
         told.len() >= MAX_TOLD || !told.insert(call.relation().to_u32())
     });
     // A restore may bring the collection after its table.
-    if is_told || role::setting("application_name").is_some_and(|name| name == RESTORE) {
+    if is_told || role::setting("application_name").is_some_and(|name| name == restore::PROGRAM) {
         return;
     }
     let (table, trigger) = (call.qualified_name(), quote(&call.name()));
-    ErrorReport::new(
+    Error::new(
         PgSqlErrorCode::ERRCODE_WARNING,
         format!("capture trigger {trigger} of {table} belongs to no collection: changes are not noted"),
-        "pg_ragent",
+        format!(
+            "To search the table: SELECT rag.create_collection(...), which removes what is left of former collections. Else: DROP TRIGGER {trigger} ON {table}."
+        ),
     )
-    .set_hint(format!(
-        "To search the table: SELECT rag.create_collection(...), which removes what is left of former collections. Else: DROP TRIGGER {trigger} ON {table}."
-    ))
-    .report(PgLogLevel::WARNING);
+    .tell(PgLogLevel::WARNING);
 }
 
 /// Whether the table a trigger fires on is a partition of a collection's source.

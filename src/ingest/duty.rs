@@ -14,7 +14,6 @@ use crate::pg::xact::Undone;
 use crate::pg::{interrupt, presence, role, worker, xact};
 use crate::provider::{self, Failure, remote};
 use crate::registry;
-use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::{PgLogLevel, PgSqlErrorCode, pg_sys};
 use ragent_core::ingest::schedule::{Account, Order, Outlook, RENEW_EVERY, Schedule, Waiting};
 use ragent_core::ingest::verdict::{Failed, Fault, Verdict, judge};
@@ -113,12 +112,17 @@ impl Ingest {
     fn start_due(&mut self) -> Result<bool> {
         self.renew_claims();
         let mut did = self.send_waiting();
-        let look = worker::deferring_end(|| xact::transaction(queue::look))?;
+        let look = || {
+            let look = queue::look();
+            let is_restoring = !look.ready.is_empty() && restore::is_under_way();
+            (look, is_restoring)
+        };
+        let (look, is_restoring) = worker::deferring_end(|| xact::transaction(look))?;
         self.outlook =
             Outlook { retry: look.retry, left: !look.is_empty, prepared: worker::may_have_prepared_transactions() };
         self.schedule.end_but(&look.waiting);
         self.written = look.waiting;
-        if !look.ready.is_empty() && is_restoring() {
+        if is_restoring {
             // Rows and chunks that are still to come would be taken for missing ones.
             self.outlook.retry = Some(LOOK_AGAIN);
             return Ok(did);
@@ -194,8 +198,7 @@ impl Ingest {
                 format!("{} fails: {error}; it is asked again in {:.1} s", named(account), pause.length.as_secs_f64());
             let hint =
                 format!("{} ALTER SERVER, ALTER USER MAPPING and rag.retry_failures() end the pause.", error.hint);
-            let report = ErrorReport::new(error.code, message, "pg_ragent").set_hint(hint.trim_start().to_owned());
-            report.report(PgLogLevel::WARNING);
+            Error::new(error.code, message, hint.trim_start()).tell(PgLogLevel::WARNING);
         }
         if pause.is_new {
             self.write(Waiting::Server(account.clone()), pause.length, 1, Some(error));

@@ -1,7 +1,7 @@
 //! Background workers: registering, connecting, signals.
 
+use crate::error::Error;
 use pgrx::bgworkers::{BackgroundWorkerBuilder, BgWorkerStartTime};
-use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::{IntoDatum, PgLogLevel, PgSqlErrorCode, pg_sys};
 use std::cell::Cell;
 use std::ffi::CString;
@@ -71,13 +71,12 @@ pub fn warn_of_no_slot() {
     // SAFETY: reads a static.
     let slots = unsafe { pg_sys::max_worker_processes };
     let again = if has_launcher() { "It is started once one is free." } else { "The next write tries again." };
-    ErrorReport::new(
+    Error::new(
         PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
         format!("no pg_ragent worker could be started: none of the {slots} slots of max_worker_processes is free"),
-        "pg_ragent",
+        format!("{again} Raise max_worker_processes, which takes a restart of the server."),
     )
-    .set_hint(format!("{again} Raise max_worker_processes, which takes a restart of the server."))
-    .report(PgLogLevel::WARNING);
+    .tell(PgLogLevel::WARNING);
 }
 
 /// Whether CREATE EXTENSION is running its script: what it makes is not there for others yet.

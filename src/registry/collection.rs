@@ -57,19 +57,27 @@ impl Collection {
         self.content.iter().map(|column| column.as_text(alias)).collect()
     }
 
+    /// The columns of which a source row is embedded: title and content.
+    fn embedded(&self) -> impl Iterator<Item = &Column> {
+        self.title.iter().chain(&self.content)
+    }
+
+    /// Each of the columns of which a source row is embedded, title and content, as text.
+    pub fn embedded_as_text(&self, alias: &str) -> Vec<String> {
+        self.embedded().map(|column| column.as_text(alias)).collect()
+    }
+
     /// A 64-bit hash of what is embedded of a source row, title and content: a chunk whose row has another one by now is out of
     /// date.
     pub fn content_hash(&self, alias: &str) -> String {
-        let title = self.title.iter().map(|column| column.as_text(alias));
-        super::statements::hash_of_texts(&title.chain(self.content_as_text(alias)).collect::<Vec<_>>())
+        super::statements::hash_of_texts(&self.embedded_as_text(alias))
     }
 
     /// [`Self::content_hash`], or NULL for a row of more text than PostgreSQL can put into one value: nothing was ever made of
     /// it, and to ask for its hash would be an error, to whoever finds what the row had before.
     pub fn hash_if_any(&self, alias: &str) -> String {
         let hash = self.content_hash(alias);
-        let lengths: Vec<String> =
-            self.title.iter().chain(&self.content).filter_map(|column| column.length_of_text(alias)).collect();
+        let lengths: Vec<String> = self.embedded().filter_map(|column| column.length_of_text(alias)).collect();
         if lengths.is_empty() {
             return hash;
         }

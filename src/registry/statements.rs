@@ -88,7 +88,12 @@ pub fn note_error(id: i32, error: Option<&Error>) {
             last_error_at = CASE WHEN $2 IS NULL THEN NULL ELSE pg_catalog.clock_timestamp() END
         WHERE id OPERATOR(pg_catalog.=) $1
           AND ROW(last_error, last_error_hint)::pg_catalog.record OPERATOR(pg_catalog.*<>) ROW($2, $3)::pg_catalog.record";
-    let hint = error.map(|e| e.hint.clone()).filter(|hint| !hint.is_empty());
-    let args = [arg(id), arg(error.map(|e| e.message.clone())), arg(hint), arg(error.map(|e| xact::sqlstate(e.code)))];
-    spi::connect(|s| s.run(SQL, &args));
+    let [message, hint, sqlstate] = error_columns(error);
+    spi::connect(|s| s.run(SQL, &[arg(id), message, hint, sqlstate]));
+}
+
+/// Message, hint (NULL when there is none) and SQLSTATE of an error, as tables have them; NULLs of none.
+pub fn error_columns(e: Option<&Error>) -> [Arg<'static>; 3] {
+    let hint = e.map(|e| e.hint.clone()).filter(|hint| !hint.is_empty());
+    [arg(e.map(|e| e.message.clone())), arg(hint), arg(e.map(|e| xact::sqlstate(e.code)))]
 }

@@ -8,7 +8,6 @@ use crate::error::{Error, Result};
 use crate::guc;
 use crate::pg::role::{self, Settings};
 use crate::pg::{catalog, xact};
-use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::{PgLogLevel, PgSqlErrorCode, pg_sys};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -149,9 +148,5 @@ pub fn warn(collection: &str, e: &Error) {
     let about = format!("collection \"{collection}\"");
     let message =
         if e.message.starts_with(&about) { e.message.clone() } else { format!("{about} is left out: {}", e.message) };
-    let mut report = ErrorReport::new(e.code, message, "pg_ragent");
-    if !e.hint.is_empty() {
-        report = report.set_hint(e.hint.clone());
-    }
-    report.report(PgLogLevel::WARNING);
+    Error::new(e.code, message, e.hint.clone()).tell(PgLogLevel::WARNING);
 }

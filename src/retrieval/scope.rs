@@ -1,11 +1,11 @@
 //! Which collections are searched.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::pg::role;
 use crate::provider::ModelName;
 use crate::registry::{self, Collection, Trust};
-use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::{PgLogLevel, PgSqlErrorCode};
+use ragent_core::text::list;
 use std::rc::Rc;
 
 /// Which collections are searched.
@@ -88,25 +88,21 @@ fn without_others_models(found: Vec<(Trust, Rc<Collection>)>) -> (Vec<Rc<Collect
     (collections(searched), collections(left_out))
 }
 
-/// So many are named of those that are left out.
-const MOST_NAMED: usize = 5;
+/// So many collections are named where something is told of several.
+pub(super) const MOST_NAMED: usize = 5;
 
 fn say_left_out(left_out: &[Rc<Collection>]) {
     if left_out.is_empty() {
         return;
     }
     let named = |c: &Rc<Collection>| format!("\"{}\" of {}", c.name, role::name(c.source.owner));
-    let mut names = left_out.iter().take(MOST_NAMED).map(named).collect::<Vec<_>>().join(", ");
-    if left_out.len() > MOST_NAMED {
-        names.push_str(", ...");
-    }
+    let names = list(left_out.iter().map(named), MOST_NAMED);
     let n = left_out.len();
     let count = if n == 1 { "1 collection is".to_owned() } else { format!("{n} collections are") };
-    ErrorReport::new(
+    Error::new(
         PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION,
         format!("{count} left out, of owners that {} does not trust: {names}", role::name(role::current())),
-        "pg_ragent",
+        "Name a collection to search it, or list its owner in rag.trusted_owners: code of that owner then runs with your rights.",
     )
-    .set_hint("Name a collection to search it, or list its owner in rag.trusted_owners: code of that owner then runs with your rights.")
-    .report(PgLogLevel::NOTICE);
+    .tell(PgLogLevel::NOTICE);
 }

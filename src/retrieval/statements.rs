@@ -3,6 +3,7 @@
 use super::arm::Candidate;
 use super::{Found, shown};
 use crate::guc;
+use crate::ingest::statements::queue::UNFOLDED;
 use crate::pg::catalog;
 use crate::pg::jsonb::Jsonb;
 use crate::pg::role::{self, ActingAs, Settings};
@@ -371,12 +372,9 @@ pub fn waiting_keys(collection: i32, most: usize) -> (Vec<Jsonb>, bool) {
         "SELECT one.key AS key, q.key IS NULL AND q.keys IS NULL AS is_compared
          FROM {FIRST_ENTRIES}
          CROSS JOIN LATERAL (
-             SELECT q.key WHERE q.keys IS NULL
+             SELECT 1, q.key WHERE q.keys IS NULL
              UNION ALL
-             SELECT pg_catalog.jsonb_object_agg(part.name, value.value)
-             FROM pg_catalog.jsonb_each(q.keys) AS part (name, list)
-             CROSS JOIN LATERAL pg_catalog.jsonb_array_elements(part.list) WITH ORDINALITY AS value (value, place)
-             GROUP BY value.place) AS one (key)
+             {UNFOLDED}) AS one (place, key)
          LIMIT $2"
     );
     let _acting = ActingAs::superuser();

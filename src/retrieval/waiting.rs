@@ -4,12 +4,14 @@
 //! Nobody learns more by that than they may know. Where policies decide, the keys that wait are looked up in the source as the
 //! asker, and those rows count that the asker sees now; that some were not looked at is not told either.
 
+use super::scope::MOST_NAMED;
 use super::statements;
+use crate::error::Error;
 use crate::pg::role::{self, ActingAs, Settings};
 use crate::pg::{catalog, xact};
 use crate::registry::{self, Collection};
-use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::{PgLogLevel, PgSqlErrorCode};
+use ragent_core::text::{self, list};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -17,8 +19,6 @@ use std::rc::Rc;
 pub const MOST_COUNTED: usize = 1000;
 /// For how long a collection's tables are waited for that somebody alters.
 const PATIENCE_MS: u64 = 100;
-/// So many collections are named.
-const MOST_NAMED: usize = 5;
 
 /// What waits in one collection.
 struct Part {
@@ -81,10 +81,9 @@ impl Waiting {
                 " With rag.alter_collection(..., serve_stale => true), rows are found by their old text meanwhile.",
             );
         }
-        ErrorReport::new(PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION, self.message(), "pg_ragent")
-            .set_detail(detail)
-            .set_hint(hint)
-            .report(PgLogLevel::NOTICE);
+        Error::new(PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION, self.message(), hint)
+            .with_detail(detail)
+            .tell(PgLogLevel::NOTICE);
     }
 
     fn message(&self) -> String {
@@ -93,9 +92,9 @@ impl Waiting {
         let mut said = Vec::new();
         if !counted.is_empty() {
             let rows: usize = counted.iter().map(|part| part.rows).sum();
-            let more = if counted.iter().any(|part| part.rows >= MOST_COUNTED) { " or more" } else { "" };
-            let rows = if rows == 1 { "1 row".to_owned() } else { format!("{rows}{more} rows") };
-            let verb = if rows == "1 row" { "waits" } else { "wait" };
+            let verb = if rows == 1 { "waits" } else { "wait" };
+            let is_more = counted.iter().any(|part| part.rows >= MOST_COUNTED);
+            let rows = if is_more { format!("{rows} or more rows") } else { text::counted(rows as i64, "row", "rows") };
             said.push(format!("{rows} of {} changed and {verb} to be embedded", names(&counted)));
         }
         if !compared.is_empty() {
@@ -117,12 +116,8 @@ pub fn tell(collections: &[Rc<Collection>], is_named: bool) {
 }
 
 fn names(parts: &[&Part]) -> String {
-    let mut names: Vec<String> =
-        parts.iter().take(MOST_NAMED).map(|part| format!("\"{}\"", part.collection.name)).collect();
-    if parts.len() > MOST_NAMED {
-        names.push("...".to_owned());
-    }
-    format!("{} {}", if parts.len() == 1 { "collection" } else { "collections" }, names.join(", "))
+    let names = list(parts.iter().map(|part| format!("\"{}\"", part.collection.name)), MOST_NAMED);
+    format!("{} {names}", if parts.len() == 1 { "collection" } else { "collections" })
 }
 
 fn part(c: &Rc<Collection>, is_named: bool) -> Part {

@@ -394,6 +394,22 @@ pub fn storable(text: String) -> String {
     if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
 }
 
+/// The first so many of some names, separated by commas, and "..." for the others.
+///
+/// ```
+/// use ragent_core::text::list;
+/// assert_eq!(list(["a", "b", "c"], 3), "a, b, c");
+/// assert_eq!(list(["a", "b", "c"], 2), "a, b, ...");
+/// ```
+pub fn list<T: Into<String>>(names: impl IntoIterator<Item = T>, most: usize) -> String {
+    let mut names = names.into_iter();
+    let mut listed: Vec<String> = names.by_ref().take(most).map(Into::into).collect();
+    if names.next().is_some() {
+        listed.push("...".to_owned());
+    }
+    listed.join(", ")
+}
+
 /// A number with its noun: "1 round", "2 rounds".
 pub fn counted(n: i64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })

@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::pg::role::ActingAs;
 use crate::pg::spi::{self, Snapshot, arg};
 use crate::pg::xact;
+use crate::registry::statements::error_columns;
 use std::time::Duration;
 
 /// What is to be granted and revoked on the chunk tables of a collection, or of all.
@@ -84,14 +85,7 @@ pub fn postpone(collection: i32, attempts: i32, delay: Duration, e: &Error) {
         ON CONFLICT (collection) DO UPDATE SET attempts = EXCLUDED.attempts, retry_at = EXCLUDED.retry_at,
             error = EXCLUDED.error, error_hint = EXCLUDED.error_hint, error_sqlstate = EXCLUDED.error_sqlstate,
             failed_at = EXCLUDED.failed_at";
-    let hint = (!e.hint.is_empty()).then(|| e.hint.clone());
-    let args = [
-        arg(collection),
-        arg(attempts),
-        arg(delay.as_secs_f64()),
-        arg(e.message.clone()),
-        arg(hint),
-        arg(xact::sqlstate(e.code)),
-    ];
+    let [message, hint, sqlstate] = error_columns(Some(e));
+    let args = [arg(collection), arg(attempts), arg(delay.as_secs_f64()), message, hint, sqlstate];
     spi::connect(|s| s.run(SQL, &args));
 }

@@ -463,9 +463,9 @@ pub fn estimate(c: &Collection, which: Counted) -> Option<i64> {
 /// Whether any of the first rows of a source has text and no chunk. As the current role.
 pub fn is_emptied(c: &Collection) -> bool {
     let statement = c.statement("is emptied", 0, || {
-        let texts = c.title.iter().map(|title| title.as_text("s")).chain(c.content_as_text("s"));
+        let texts = c.embedded_as_text("s");
         let has_text: Vec<String> =
-            texts.map(|text| format!("rag_internal.has_text(pg_catalog.left({text}, 1000))")).collect();
+            texts.iter().map(|text| format!("rag_internal.has_text(pg_catalog.left({text}, 1000))")).collect();
         format!(
             "SELECT EXISTS (SELECT FROM (SELECT * FROM {source} LIMIT 200) s
              WHERE NOT EXISTS (SELECT FROM {chunks} c WHERE {join}) AND ({has_text}))",

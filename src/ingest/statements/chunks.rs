@@ -95,11 +95,9 @@ pub fn readable_keys(c: &Collection, mut keys: Vec<String>) -> Vec<String> {
 
 /// How many bytes of text these rows have, in their content and title, in order; 0 for a row that is gone.
 pub fn sizes(c: &Collection, wanted: &[String]) -> Vec<i64> {
-    let title = c.title.as_ref().map(|column| column.as_text("s"));
     let sizes: Vec<String> = c
-        .content_as_text("s")
-        .into_iter()
-        .chain(title)
+        .embedded_as_text("s")
+        .iter()
         .map(|text| format!("coalesce(pg_catalog.octet_length({text}), 0)::pg_catalog.int8"))
         .collect();
     let sql = format!(

@@ -3,12 +3,13 @@
 //! An entry that a worker is at work on is claimed: `claimed_by` is the worker's process number, and the claim holds until
 //! `claimed_until`. Whoever has not the claim any more when it stores its work drops it: the entry is another's by then.
 
-use super::queue::{READY, over_queue};
+use super::queue::{READY, UNFOLDED, over_queue};
 use super::waiting;
 use crate::error::Error;
 use crate::pg::lock::Lock;
 use crate::pg::spi::{self, Arg, Snapshot, Spi, arg};
 use crate::pg::{wake, worker, xact};
+use crate::registry::statements::error_columns;
 use ragent_core::ingest::schedule::{LEASE, Order};
 use std::collections::HashSet;
 use std::time::Duration;
@@ -138,12 +139,8 @@ fn unfold(s: &Spi<'_>, collection: i32) -> bool {
                  ORDER BY q.id LIMIT 1)
              RETURNING id, keys, queued_at)
          INSERT INTO rag_internal.queue (collection, id, key, queued_at, is_bulk) OVERRIDING SYSTEM VALUE
-         SELECT $1, bulk.id + one.place, one.key, bulk.queued_at, true
-         FROM bulk CROSS JOIN LATERAL (
-             SELECT value.place, pg_catalog.jsonb_object_agg(part.name, value.value)
-             FROM pg_catalog.jsonb_each(bulk.keys) AS part (name, list)
-             CROSS JOIN LATERAL pg_catalog.jsonb_array_elements(part.list) WITH ORDINALITY AS value (value, place)
-             GROUP BY value.place) AS one (place, key)"
+         SELECT $1, q.id + one.place, one.key, q.queued_at, true
+         FROM bulk q CROSS JOIN LATERAL ({UNFOLDED}) AS one (place, key)"
     );
     if !has_many(s, collection) || s.query(Snapshot::New, KEEP, &[arg(collection)]).one() != Some(true) {
         return false;
@@ -295,14 +292,8 @@ pub fn postpone(collection: i32, ids: &[i64], delay: Duration, e: &Error) {
             retry_at = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $4),
             error = $5, error_hint = $6, error_sqlstate = $7
         WHERE collection = $1 AND id = ANY ($2) AND claimed_by = $3";
-    let [message, hint, sqlstate] = error_columns(e);
+    let [message, hint, sqlstate] = error_columns(Some(e));
     let args =
         [arg(collection), arg(ids.to_vec()), arg(worker::own_pid()), arg(delay.as_secs_f64()), message, hint, sqlstate];
     spi::connect(|s| s.run(SQL, &args));
-}
-
-/// Message, hint (NULL when there is none) and SQLSTATE.
-pub(super) fn error_columns(e: &Error) -> [Arg<'static>; 3] {
-    let hint = (!e.hint.is_empty()).then(|| e.hint.clone());
-    [arg(e.message.clone()), arg(hint), arg(xact::sqlstate(e.code))]
 }

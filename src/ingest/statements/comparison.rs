@@ -1,6 +1,7 @@
 //! A collection's source against its chunks, by content.
 
 use super::capture;
+use super::queue::UNFOLDED;
 use crate::ingest::permit::Permit;
 use crate::pg::jsonb::Jsonb;
 use crate::pg::role::ActingAs;
@@ -23,8 +24,9 @@ fn differences(c: &Collection) -> String {
             names.iter().zip(&places).map(|(name, place)| format!("{alias}.{} AS {place}", quote(name))).collect();
         columns.join(", ")
     };
-    let texts = c.content_as_text("s").into_iter().chain(c.title.as_ref().map(|title| title.as_text("s")));
-    let has_text: Vec<String> = texts
+    let has_text: Vec<String> = c
+        .embedded_as_text("s")
+        .iter()
         .map(|text| {
             format!("rag_internal.has_text(pg_catalog.substr({text}, 1, {GLANCE})) OR rag_internal.has_text({text})")
         })
@@ -122,23 +124,21 @@ const MOST_PENDING: i64 = 1_000_000;
 pub fn pending(collection: i32) -> Result<Vec<String>, i64> {
     const COUNT: &str = "SELECT coalesce(pg_catalog.sum(q.rows), 0)::pg_catalog.int8
         FROM rag_internal.queue q WHERE q.collection = $1 AND (q.key IS NOT NULL OR q.keys IS NOT NULL)";
-    const KEYS: &str = "SELECT q.key::pg_catalog.text AS key FROM rag_internal.queue q
-        WHERE q.collection = $1 AND q.key IS NOT NULL
-        UNION ALL
-        SELECT one.key::pg_catalog.text
-        FROM rag_internal.queue q CROSS JOIN LATERAL (
-            SELECT pg_catalog.jsonb_object_agg(part.name, value.value)
-            FROM pg_catalog.jsonb_each(q.keys) AS part (name, list)
-            CROSS JOIN LATERAL pg_catalog.jsonb_array_elements(part.list) WITH ORDINALITY AS value (value, place)
-            GROUP BY value.place) AS one (key)
-        WHERE q.collection = $1 AND q.keys IS NOT NULL";
+    let keys = format!(
+        "SELECT q.key::pg_catalog.text AS key FROM rag_internal.queue q
+         WHERE q.collection = $1 AND q.key IS NOT NULL
+         UNION ALL
+         SELECT one.key::pg_catalog.text
+         FROM rag_internal.queue q CROSS JOIN LATERAL ({UNFOLDED}) AS one (place, key)
+         WHERE q.collection = $1 AND q.keys IS NOT NULL"
+    );
     let _acting = ActingAs::superuser();
     spi::connect(|s| {
         let rows: i64 = s.query(Snapshot::Active, COUNT, &[arg(collection)]).one().unwrap_or(0);
         if rows > MOST_PENDING {
             return Err(rows);
         }
-        Ok(s.query(Snapshot::Active, KEYS, &[arg(collection)]).iter().map(|row| row.need_named("key")).collect())
+        Ok(s.query(Snapshot::Active, &keys, &[arg(collection)]).iter().map(|row| row.need_named("key")).collect())
     })
 }
 

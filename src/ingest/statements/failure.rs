@@ -1,11 +1,12 @@
 //! `rag_internal.failure`: rows given up.
 
-use super::claim::{self, error_columns};
+use super::claim;
 use crate::error::Error;
 use crate::ingest::capture::MOST_SINGLE_ROWS;
 use crate::pg::jsonb::Jsonb;
 use crate::pg::role::ActingAs;
 use crate::pg::spi::{self, Snapshot, arg};
+use crate::registry::statements::error_columns;
 
 /// Gives a row up: from the queue to the failures, if this worker still has the claim. Whether that is so, and it was not among
 /// them already.
@@ -20,7 +21,7 @@ pub fn give_up(collection: i32, ids: &[i64], key: &str, attempts: u32, e: &Error
     if claim::finish(collection, ids).is_empty() {
         return false;
     }
-    let [message, hint, sqlstate] = error_columns(e);
+    let [message, hint, sqlstate] = error_columns(Some(e));
     let args = [arg(collection), arg(key.to_owned()), arg(attempts as i32), message, hint, sqlstate];
     spi::connect(|s| {
         let is_known = s.query(Snapshot::New, KNOWN, &[arg(collection), arg(key.to_owned())]).one().unwrap_or(false);

@@ -49,6 +49,12 @@ pub struct Look {
     pub waiting: HashSet<Waiting>,
 }
 
+/// The keys of an entry `q` of many, each with its place among them, from 1: a query of both.
+pub const UNFOLDED: &str = "SELECT value.place, pg_catalog.jsonb_object_agg(part.name, value.value)
+    FROM pg_catalog.jsonb_each(q.keys) AS part (name, list)
+    CROSS JOIN LATERAL pg_catalog.jsonb_array_elements(part.list) WITH ORDINALITY AS value (value, place)
+    GROUP BY value.place";
+
 /// Of an entry: it is due, and nobody is at work on it.
 pub(super) const READY: &str = "(q.retry_at IS NULL OR q.retry_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp())
     AND (q.claimed_by IS NULL OR q.claimed_until OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp())";

@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::pg::role::ActingAs;
 use crate::pg::spi::{self, Arg, Snapshot, Spi, arg};
 use crate::pg::xact;
+use crate::registry::statements::error_columns;
 use ragent_core::ingest::schedule::{Account, Waiting};
 use std::collections::HashSet;
 use std::time::Duration;
@@ -32,16 +33,16 @@ pub fn note(what: &Waiting, length: Duration, times: u32, e: Option<&Error>) {
             error_hint = EXCLUDED.error_hint, error_sqlstate = EXCLUDED.error_sqlstate";
     xact::commit_without_flush();
     let [collection, server, role] = key(what);
-    let hint = e.map(|e| e.hint.clone()).filter(|hint| !hint.is_empty());
+    let [message, hint, sqlstate] = error_columns(e);
     let args = [
         collection,
         server,
         role,
         arg(length.as_secs_f64()),
         arg(i32::try_from(times).unwrap_or(i32::MAX)),
-        arg(e.map(|e| e.message.clone())),
-        arg(hint),
-        arg(e.map(|e| xact::sqlstate(e.code))),
+        message,
+        hint,
+        sqlstate,
     ];
     spi::connect(|s| s.run(SQL, &args));
 }
