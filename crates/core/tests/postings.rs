@@ -1,6 +1,9 @@
 //! The inverted index against what it stands for: postings are read back, the best are those that scoring every posting finds,
 //! and pages that are damaged are errors.
 
+mod common;
+
+use common::config;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
@@ -10,12 +13,6 @@ use ragent_core::retrieval::postings::{
     Corrupt, DOCUMENTS, Hit, Index, MAX_COUNT, PAGE_BYTES, Page, Pages, Place, Restriction, SegmentSize, SegmentWriter,
     WeightedTerm, entries, merge, top_k,
 };
-
-/// So many cases of each, or as many as `PROPTEST_CASES` says.
-fn config(cases: u32) -> ProptestConfig {
-    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
-    if std::env::var_os("PROPTEST_CASES").is_some() { config } else { ProptestConfig { cases, ..config } }
-}
 
 /// A document: its number, its length and how often it has each term.
 type Document = (i64, usize, BTreeMap<String, usize>);

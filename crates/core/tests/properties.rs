@@ -1,6 +1,9 @@
 //! What holds for any text that somebody else wrote: a reply, a marker, arguments, a passage, a row. Nothing panics, nothing grows
 //! beyond its cap, and what is written is read back as it was.
 
+mod common;
+
+use common::config;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
@@ -13,12 +16,6 @@ use ragent_core::provider::{
 };
 use ragent_core::text::{sentences, storable, terms};
 use serde_json::{Value, json};
-
-/// So many cases of each, or as many as `PROPTEST_CASES` says.
-fn config(cases: u32) -> ProptestConfig {
-    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
-    if std::env::var_os("PROPTEST_CASES").is_some() { config } else { ProptestConfig { cases, ..config } }
-}
 
 /// Text of the pieces that mean something to somebody, and of others.
 fn text() -> impl Strategy<Value = String> {

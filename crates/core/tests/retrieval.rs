@@ -1,5 +1,8 @@
 //! What holds for any query, text, filter and vocabulary.
 
+mod common;
+
+use common::config;
 use proptest::prelude::*;
 use ragent_core::retrieval::QueryKind;
 use ragent_core::retrieval::diversity::mmr;
@@ -9,12 +12,6 @@ use ragent_core::retrieval::phrase::{Phrase, phrases};
 use ragent_core::retrieval::spelling::{alternatives, most_edits};
 use ragent_core::retrieval::terms::{EXACT_MARK, Terms, WORD_MARK};
 use serde_json::{Value, json};
-
-/// So many cases of each, or as many as `PROPTEST_CASES` says.
-fn config(cases: u32) -> ProptestConfig {
-    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
-    if std::env::var_os("PROPTEST_CASES").is_some() { config } else { ProptestConfig { cases, ..config } }
-}
 
 /// Text of what identifiers and quotations are made of, and of others.
 fn text() -> impl Strategy<Value = String> {

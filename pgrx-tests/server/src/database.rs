@@ -148,7 +148,8 @@ pub async fn current(session: &Session) {
 
 /// Waits until chunk tables may be read by those who were granted it on the source, and by nobody else; asks as a superuser.
 pub async fn granted(admin: &Session) {
-    const SQL: &str = "SELECT NOT EXISTS (SELECT FROM rag_internal.grants_to_sync())";
+    const SQL: &str = "SELECT NOT EXISTS (SELECT FROM rag_internal.grants_due)
+        AND NOT EXISTS (SELECT FROM rag_internal.grants_to_sync())";
     admin.wait_until("the grants of chunk tables", crate::wait::PATIENCE, SQL).await;
 }
 

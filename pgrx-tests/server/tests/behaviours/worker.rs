@@ -169,6 +169,20 @@ async fn shutdown_and_restart_do_not_wait_for_a_provider_and_lose_nothing() {
     }
 }
 
+/// Kills a worker; a session of the server once it has recovered and has another one.
+async fn kill_and_recover(cluster: &Cluster, database: &str, pid: i32) -> Session {
+    kill(pid, Signal::KILL);
+    wait_for("the worker to be gone", PATIENCE, || async { (!exists(pid)).then_some(()) }).await;
+    // The postmaster restarts everything after a crash.
+    wait_for("the server to recover", PATIENCE, || async {
+        let session = Session::open(&cluster.connection(database, SUPERUSER)).await.ok()?;
+        // A connection made while the postmaster is still ending everybody ends, too.
+        let again = format!("SELECT 1 FROM pg_stat_activity WHERE backend_type = 'pg_ragent worker' AND pid <> {pid}");
+        session.try_rows(&again).await.ok().filter(|rows| !rows.is_empty()).map(|_| session)
+    })
+    .await
+}
+
 #[tokio::test]
 async fn kill_9_during_ingest_loses_doubles_and_orphans_nothing() {
     let cluster = Cluster::builder().start().await;
@@ -190,18 +204,7 @@ async fn kill_9_during_ingest_loses_doubles_and_orphans_nothing() {
         db.provider
             .wait_until("requests", PATIENCE, |c| c.embedding_requests() > before + round && c.in_flight > 0)
             .await;
-        let pid = worker_pid(&session).await;
-        kill(pid, Signal::KILL);
-        wait_for("the worker to be gone", PATIENCE, || async { (!exists(pid)).then_some(()) }).await;
-        // The postmaster restarts everything after a crash.
-        session = wait_for("the server to recover", PATIENCE, || async {
-            let session = Session::open(&cluster.connection(&db.name, SUPERUSER)).await.ok()?;
-            // A connection made while the postmaster is still ending everybody ends, too.
-            let again =
-                format!("SELECT 1 FROM pg_stat_activity WHERE backend_type = 'pg_ragent worker' AND pid <> {pid}");
-            session.try_rows(&again).await.ok().filter(|rows| !rows.is_empty()).map(|_| session)
-        })
-        .await;
+        session = kill_and_recover(&cluster, &db.name, worker_pid(&session).await).await;
     }
     expect_exact(&session).await;
     assert!(session.number("SELECT count(*) FROM notes_chunks").await > 1000);
@@ -773,16 +776,8 @@ async fn killed_over_and_over_under_writes_it_loses_and_orphans_nothing() {
             };
             so_many(some).await;
             tokio::time::sleep(Duration::from_micros(moments.below(8000) as u64)).await;
-            kill(pid, Signal::KILL);
-            wait_for("the worker to be gone", PATIENCE, || async { (!exists(pid)).then_some(()) }).await;
-            // The postmaster restarts everything after a crash; the writer goes on meanwhile.
-            session = wait_for("the server to recover", PATIENCE, || async {
-                let session = Session::open(&cluster.connection(&db.name, SUPERUSER)).await.ok()?;
-                let again =
-                    format!("SELECT 1 FROM pg_stat_activity WHERE backend_type = 'pg_ragent worker' AND pid <> {pid}");
-                session.try_rows(&again).await.ok().filter(|rows| !rows.is_empty()).map(|_| session)
-            })
-            .await;
+            // The writer goes on meanwhile.
+            session = kill_and_recover(&cluster, &db.name, pid).await;
             stop.set(true);
         };
         tokio::join!(scribble(&cluster, &db.name, &mut writes, &stop), killing);
