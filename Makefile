@@ -25,7 +25,7 @@ test: ## All tests on one PostgreSQL
 test-long: ## Random cases by the thousand (CASES=10000); `make test` runs a few hundred
 	@scripts/test-long
 
-test-matrix: ## The same tests in clean Debian roots with PostgreSQL 17 and 18
+test-matrix: ## Those that depend on PostgreSQL, in clean Debian roots with PostgreSQL 17 and 18
 	@scripts/test-matrix
 
 bench: ## Measures the extension against its baselines
